@@ -1,0 +1,1 @@
+"""Presets of models, GPUs and clusters, each figure with its source."""

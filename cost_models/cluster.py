@@ -1,0 +1,116 @@
+"""Where it is trained: one kind of GPU, two levels of links, and the host behind them. Bytes and seconds throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+IntraNodeKind = Literal["nvlink", "pcie", "xgmi", "hccs"]
+InterNodeKind = Literal["infiniband", "roce", "efa", "ethernet"]
+Generation = Literal[
+    "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4", "gaudi2", "gaudi3", "ascend"
+]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device as torch sees it. Peaks are dense; a precision that is missing is not supported."""
+
+    name: str
+    memory_bytes: float
+    """Total as `torch.cuda.get_device_properties` reports it."""
+    memory_bytes_per_s: float
+    peak_flops_per_s: Mapping[str, float]
+    """By `bf16 fp16 fp8 fp4 tf32 fp32`."""
+    tdp_watts: float
+    generation: Generation | None
+    """None: a GPU that the catalog does not know; priced from its datasheet alone."""
+    flash_attention: bool = True
+
+    def supports(self, precision: str) -> bool:
+        """Whether matrix multiplications in `precision` run natively (`nvfp4` needs the fp4 peak)."""
+        return {"nvfp4": "fp4"}.get(precision, precision) in self.peak_flops_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkBridge:
+    """Pairs (or more) of PCIe cards joined by a bridge."""
+
+    gpus: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class IntraNodeLink:
+    """The link inside one NVLink domain (or one host): what one GPU sends, one direction."""
+
+    kind: IntraNodeKind
+    bytes_per_s: float
+    peer_to_peer: bool = True
+    nvlink_bridge: NvlinkBridge | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBandwidth:
+    """A bus bandwidth as nccl-tests reports it."""
+
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+    nodes: int
+    message_bytes: int
+    bus_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class InterNodeLink:
+    """The fabric between domains: what one GPU sends, one direction."""
+
+    kind: InterNodeKind
+    bytes_per_s: float
+    oversubscription: float = 1.0
+    measured: tuple[MeasuredBandwidth, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host's memory, PCIe and NVMe, shared by its GPUs."""
+
+    memory_bytes: float
+    memory_bytes_per_s: float
+    cpu_cores: int
+    pcie_bytes_per_s: float
+    """Of one GPU's slot, one direction."""
+    pcie_shared_by: int = 1
+    cxl_bytes: float = 0.0
+    cxl_bytes_per_s: float = 0.0
+    nvme_bytes: float = 0.0
+    nvme_read_bytes_per_s: float = 0.0
+    nvme_write_bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`nodes` hosts of `gpus_per_node` equal GPUs."""
+
+    name: str | None
+    nodes: int
+    gpus_per_node: int
+    gpu: Gpu
+    nvlink_domain_gpus: int
+    """How many GPUs of this job share one NVLink domain: more than a host on NVL72, 1 on PCIe cards."""
+    intra_node: IntraNodeLink
+    inter_node: InterNodeLink
+    host: Host | None
+    gpu_free_memory_bytes: float | None = None
+    usd_per_gpu_hour: float | None = None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs; a plan uses every one."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def capacity_bytes(self) -> float:
+        """What one job may use of the least free card."""
+        return self.gpu.memory_bytes if self.gpu_free_memory_bytes is None else self.gpu_free_memory_bytes

@@ -1,0 +1,45 @@
+"""DeepSpeed's engine around Hugging Face or Megatron-style modules."""
+
+from cost_models.framework import Framework
+
+DEEPSPEED = Framework(
+    name="deepspeed",
+    version="DeepSpeed 0.18",
+    zero_stages=(0, 1, 2, 3),
+    pipeline_zero_stages=(0, 1),  # PipelineEngine refuses ZeRO-2 and ZeRO-3
+    pipeline_schedules=("1f1b",),  # runtime/pipe/schedule.py TrainSchedule
+    tensor_parallel=True,  # AutoTP training, Megatron mpu
+    context_parallel_kinds=("all-to-all",),  # Ulysses, arXiv 2309.14509
+    expert_parallel=True,
+    expert_tensor_parallel=True,
+    experts_need_sequence_parallel=False,
+    replicated_shards=True,  # MiCS
+    secondary_shards=True,  # hpZ, arXiv 2306.10209
+    uneven_layers=True,  # PipelineModule(partition_method=...)
+    interleaving_needs_whole_rounds=False,
+    activation_checkpointing=("none", "full"),
+    recompute_modules=(),
+    offloads=("optimizer", "optimizer-and-parameters", "nvme", "activations"),
+    offload_zero_stages={
+        "optimizer": (1, 2, 3),
+        "optimizer-and-parameters": (3,),
+        "nvme": (3,),
+        "activations": (0, 1, 2, 3),
+    },
+    precisions=("bf16", "fp16", "fp32"),
+    optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "muon"),
+    fine_tuning=("lora", "qlora"),
+    launch_targets=("deepspeed", "hf-trainer", "accelerate"),
+    zero_stage=0,
+    zero_stage_with_pipeline=0,
+    sequence_parallel_with_tensor=False,
+    expert_tensor_follows_tensor=False,
+    embedding_and_loss_count_as_layers=False,
+    parameter_dtype={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"},
+    gradient_dtype={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"},  # data_types.grad_accum_dtype left out
+    optimizer_state_dtype="fp32",
+    kernels="eager",
+    fp8_recipe="tensorwise",
+    overlap_communication=True,
+    gradient_as_bucket_view=True,
+)

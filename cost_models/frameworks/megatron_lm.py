@@ -1,0 +1,43 @@
+"""Megatron-Core and what is built on it (Megatron-LM, NeMo, Megatron-Bridge, Megatron-DeepSpeed)."""
+
+from cost_models.framework import Framework
+
+MEGATRON_LM = Framework(
+    name="megatron-lm",
+    version="Megatron-Core 0.14",
+    zero_stages=(0, 1, 2, 3),  # 1: distributed optimizer; 2, 3: Megatron-FSDP (optim_grads, optim_grads_params)
+    pipeline_zero_stages=(0, 1),
+    # Zero-bubble: the sail-sg fork of Megatron-LM (arXiv 2401.10241); Megatron-Core itself has the first two.
+    pipeline_schedules=("1f1b", "interleaved", "zero-bubble"),
+    tensor_parallel=True,
+    context_parallel_kinds=("ring", "all-gather", "all-to-all"),  # --cp-comm-type p2p, all_gather, a2a
+    expert_parallel=True,
+    expert_tensor_parallel=True,
+    experts_need_sequence_parallel=True,
+    replicated_shards=True,  # --num-distributed-optimizer-instances
+    secondary_shards=False,
+    uneven_layers=True,  # --pipeline-model-parallel-layout
+    interleaving_needs_whole_rounds=False,  # any m >= pipeline size since Megatron-Core 0.9 (microbatch group size)
+    activation_checkpointing=("none", "selective", "full"),
+    recompute_modules=("core_attn", "mla_up_proj", "moe_act", "layernorm", "mlp", "moe"),
+    offloads=("optimizer", "optimizer-and-parameters", "activations"),
+    # optimizer: --optimizer-cpu-offload; parameters too: ZeRO-3 under Megatron-DeepSpeed
+    offload_zero_stages={"optimizer": (0, 1, 2, 3), "optimizer-and-parameters": (3,), "activations": (0, 1, 2, 3)},
+    precisions=("bf16", "fp16", "fp8", "nvfp4", "fp32"),
+    optimizers=("adamw", "adam", "sgd", "sgd-momentum", "muon"),
+    fine_tuning=("lora",),
+    launch_targets=("megatron-lm", "megatron-bridge"),
+    zero_stage=0,
+    zero_stage_with_pipeline=0,
+    sequence_parallel_with_tensor=True,
+    expert_tensor_follows_tensor=True,
+    embedding_and_loss_count_as_layers=True,
+    parameter_dtype={"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "nvfp4": "bf16", "fp32": "fp32"},
+    # --accumulate-allreduce-grads-in-fp32 is implied by --bf16; fp16 keeps 16-bit gradients unless it is given
+    gradient_dtype={"bf16": "fp32", "fp16": "fp16", "fp8": "fp32", "nvfp4": "fp32", "fp32": "fp32"},
+    optimizer_state_dtype="fp32",
+    kernels="fused",
+    fp8_recipe="tensorwise",
+    overlap_communication=True,
+    gradient_as_bucket_view=True,
+)

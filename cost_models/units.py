@@ -1,0 +1,12 @@
+"""The only powers of two and ten. Inside: bytes, seconds, FLOP; GiB, GB/s and TFLOP/s at the edge."""
+
+from typing import Final
+
+MIB: Final = 2**20
+GIB: Final = 2**30
+GB: Final = 10**9
+"""Bytes of a decimal gigabyte, as link and memory bandwidths are quoted."""
+GIGABIT_BYTES: Final = 10**9 / 8
+"""Bytes of 10^9 bit, as network links are quoted."""
+TERA: Final = 10**12
+MICROSECOND: Final = 1e-6
