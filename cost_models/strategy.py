@@ -158,8 +158,9 @@ def concatenate(tables: Sequence[StrategyTable]) -> StrategyTable:
     for table in tables:
         numbers = np.array([index.setdefault(layout, len(index)) for layout in table.layouts], dtype=np.int64)
         renumbered.append(numbers[table.layers_per_stage] if len(table) else table.layers_per_stage)
-    columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in COLUMNS}
-    return StrategyTable(**columns | {"layers_per_stage": np.concatenate(renumbered), "layouts": tuple(index)})
+    columns: dict[str, Any] = {name: np.concatenate([getattr(table, name) for table in tables]) for name in COLUMNS}
+    columns["layers_per_stage"] = np.concatenate(renumbered)
+    return StrategyTable(**columns, layouts=tuple(index))
 
 
 @dataclass(frozen=True)
