@@ -1,0 +1,108 @@
+"""The one entry point: strategies in, time and memory out, invalid rows masked.
+
+`estimate` answers every row of a table in order. Rows that break a rule keep their violations and have no figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.codes import CodeColumn
+from cost_models.memory import Fit, estimate_memory, fit
+from cost_models.problem import Problem
+from cost_models.results import MemoryEstimate, TimeEstimate
+from cost_models.rules import violations
+from cost_models.stages import StageRows, all_stages, bounding_stages
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.time import estimate_time
+
+BLOCK_ROWS: Final = 65_536
+"""Rows scored in one NumPy pass: larger blocks fall out of the cache, smaller ones pay for the calls."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Time and memory of v valid strategies."""
+
+    table: StrategyTable
+    stages: StageRows
+    memory: MemoryEstimate
+    time: TimeEstimate
+    fit: Fit
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def step_seconds(self) -> FloatColumn:
+        """(v,) seconds of one optimizer step."""
+        return self.time.step_seconds
+
+    @property
+    def peak_bytes(self) -> FloatColumn:
+        """(v,) peak of the fullest stage, as the device shows it."""
+        return self.memory.peak_bytes[self.memory.fullest]
+
+    @property
+    def fits(self) -> BoolColumn:
+        """(v,) whether the strategy fits at the confidence asked for."""
+        return self.fit.fits
+
+    @property
+    def required_bytes(self) -> FloatColumn:
+        """(v,) what must fit on the fullest stage."""
+        return self.memory.required_bytes[self.memory.fullest]
+
+
+def score(
+    problem: Problem, table: StrategyTable, *, memory_confidence: float, only_bounding_stages: bool = False
+) -> Score:
+    """Score strategies that break no rule. A sweep looks at the bounding stages only, an answer at all of them."""
+    stages = (bounding_stages if only_bounding_stages else all_stages)(problem.model, table)
+    memory = estimate_memory(problem, table, stages)
+    time = estimate_time(problem, table, stages)
+    return Score(table, stages, memory, time, fit(problem, memory, memory_confidence))
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """n strategies in the order they were asked for."""
+
+    problem: Problem
+    table: StrategyTable
+    violations: CodeColumn
+    """(n,) 0 where the strategy is valid."""
+    block: IntColumn
+    """(n,) which of `scores` holds the row; -1 where invalid."""
+    position: IntColumn
+    """(n,) the row within it."""
+    scores: tuple[Score, ...]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def gather(self, column: str) -> FloatColumn:
+        """A (v,) column of the scores as (n,), NaN where invalid."""
+        result = np.full(len(self), np.nan)
+        for index, scored in enumerate(self.scores):
+            rows = np.flatnonzero(self.block == index)
+            result[rows] = getattr(scored, column)[self.position[rows]]
+        return result
+
+
+def estimate(problem: Problem, table: StrategyTable, *, memory_confidence: float) -> Estimates:
+    """Check and score every strategy of a table, all stages of each."""
+    broken = violations(problem, table)
+    valid = np.flatnonzero(broken == 0)
+    block = np.full(len(table), -1, dtype=np.int64)
+    position = np.zeros(len(table), dtype=np.int64)
+    scores: list[Score] = []
+    for begin in range(0, len(valid), BLOCK_ROWS):
+        rows = valid[begin : begin + BLOCK_ROWS]
+        block[rows] = len(scores)
+        position[rows] = np.arange(len(rows))
+        scores.append(score(problem, table.take(rows), memory_confidence=memory_confidence))
+    return Estimates(problem, table, broken, block, position, tuple(scores))

@@ -1,0 +1,51 @@
+"""What stands behind a figure: measured runs of this GPU and framework, or formulas alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cost_models.problem import Problem
+from cost_models.strategy import FRAMEWORKS
+
+CALIBRATED_TIME: Final = frozenset(
+    {
+        ("volta", "megatron-lm"),
+        ("ampere", "megatron-lm"),
+        ("ampere", "fsdp1"),
+        ("hopper", "megatron-lm"),
+        ("hopper", "nanotron"),
+        ("hopper", "fsdp1"),
+        ("hopper", "fsdp2"),
+        ("blackwell", "megatron-lm"),
+    }
+)
+"""GPU generations and frameworks with ten and more public measured step times among the runs that the coefficients of
+`cost_models.time` were set on."""
+
+
+def time_provenance(problem: Problem, framework: int) -> str:
+    """`calibrated`, `analytical`, or `extrapolated` for a GPU that the catalog does not know."""
+    generation = problem.cluster.gpu.generation
+    if generation is None:
+        return "extrapolated"
+    return "calibrated" if (generation, FRAMEWORKS[framework]) in CALIBRATED_TIME else "analytical"
+
+
+def memory_provenance(problem: Problem) -> str:
+    """Memory does not depend on the GPU's speed: formulas, for every GPU whose usable memory is known."""
+    return "analytical" if problem.cluster.gpu.generation is not None else "extrapolated"
+
+
+def provenance_notes(problem: Problem, framework: int) -> list[str]:
+    """The same in words."""
+    gpu, name = problem.cluster.gpu, FRAMEWORKS[framework]
+    words = {
+        "calibrated": f"Step time: coefficients set on public measured runs of {name} on {gpu.generation} GPUs.",
+        "analytical": f"Step time: no public measured runs of {name} on {gpu.generation} GPUs stand behind it; the "
+        "generation's coefficients are used.",
+        "extrapolated": f"Step time and memory: {gpu.name} is not in the catalog and is priced from its datasheet.",
+    }
+    return [
+        words[time_provenance(problem, framework)],
+        "Memory: analytical formulas; no learned correction is applied.",
+    ]
