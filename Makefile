@@ -2,12 +2,34 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXAMPLE ?= examples/llama-3-70b-64xh100.json
 
-.PHONY: install run test lint bench
+.PHONY: install run test lint bench lock
 
 install: $(STAMP)
 
-$(STAMP): requirements-dev.lock pyproject.toml
+$(STAMP): requirements-dev.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
 	touch $@
+
+run: install
+	$(BIN)/python -m app run-example $(EXAMPLE)
+
+test: install
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install
+	$(BIN)/python -m benchmarks.search
+
+# Resolves the pinned versions anew; the lock names no registry.
+lock: install
+	$(BIN)/python -m pip install --quiet pip-tools
+	$(BIN)/pip-compile --quiet --all-extras --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --output-file requirements-dev.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --extra postgres --extra redis --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml

@@ -1,6 +1,7 @@
 """The one entry point: strategies in, time and memory out, invalid rows masked.
 
 `estimate` answers every row of a table in order. Rows that break a rule keep their violations and have no figures.
+`cost_models.answer` writes the result in the words of the contract.
 """
 
 from __future__ import annotations
