@@ -62,3 +62,5 @@ class Framework:
     fp8_recipe: str
     overlap_communication: bool
     gradient_as_bucket_view: bool
+    expandable_segments: bool
+    """What the framework's own launch scripts give PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)."""

@@ -37,4 +37,5 @@ DDP = Framework(
     fp8_recipe="tensorwise",
     overlap_communication=True,
     gradient_as_bucket_view=False,  # torch's default keeps gradients beside the buckets
+    expandable_segments=False,
 )

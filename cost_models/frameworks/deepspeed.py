@@ -42,4 +42,5 @@ DEEPSPEED = Framework(
     fp8_recipe="tensorwise",
     overlap_communication=True,
     gradient_as_bucket_view=True,
+    expandable_segments=False,
 )

@@ -37,4 +37,5 @@ FSDP1 = Framework(
     fp8_recipe="tensorwise",
     overlap_communication=True,
     gradient_as_bucket_view=True,
+    expandable_segments=False,
 )

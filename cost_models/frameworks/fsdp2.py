@@ -37,4 +37,5 @@ FSDP2 = Framework(
     fp8_recipe="tensorwise",
     overlap_communication=True,
     gradient_as_bucket_view=True,
+    expandable_segments=True,  # torchtitan's run_train.sh sets it; torch's own default is false
 )

@@ -40,4 +40,5 @@ MEGATRON_LM = Framework(
     fp8_recipe="tensorwise",
     overlap_communication=True,
     gradient_as_bucket_view=True,
+    expandable_segments=False,
 )

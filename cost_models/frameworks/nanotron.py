@@ -37,4 +37,5 @@ NANOTRON = Framework(
     fp8_recipe="tensorwise",
     overlap_communication=True,
     gradient_as_bucket_view=True,
+    expandable_segments=False,
 )

@@ -1,0 +1,109 @@
+"""Which layers go to which model chunk where a strategy does not say: the contract's default layouts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from cost_models.architecture import Attention, Block, FeedForward, Linear, MixtureOfExperts, ModelArchitecture
+from cost_models.strategy import IntColumn
+
+NO_LAYOUT: tuple[int, ...] = ()
+"""Of a strategy with more model chunks than layers: there is nothing to place, and the rules say so."""
+
+
+def default_layout(
+    model: ModelArchitecture, pipeline: int, virtual: int, *, ends_count_as_layers: bool
+) -> tuple[int, ...]:
+    """Layers of each model chunk in model order.
+
+    Equal where it divides; with `ends_count_as_layers` the embedding and the loss counted as a layer each where that
+    divides (Megatron-LM's --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split); else
+    best-balanced.
+    """
+    chunks = pipeline * virtual
+    if chunks > model.layers:
+        return NO_LAYOUT
+    if model.layers % chunks == 0:
+        return (model.layers // chunks,) * chunks
+    if ends_count_as_layers and (model.layers + 2) % chunks == 0:
+        each = (model.layers + 2) // chunks
+        return (each - 1, *(each,) * (chunks - 2), each - 1)
+    return balanced_layout(model, pipeline, virtual)
+
+
+def balanced_layout(model: ModelArchitecture, pipeline: int, virtual: int) -> tuple[int, ...]:
+    """The layout whose busiest stage has the least to do, with at least one layer in every chunk.
+
+    Counted in layers: the head is worth `head_cost_in_layers`, the embedding nothing (a lookup multiplies no matrix),
+    but of equally busy stages the first and the last get their layers last. Ties go to the later stage, which keeps
+    fewer micro-batches in flight (arXiv 2104.04473, section 2.2).
+    """
+    stages = _spread(model.layers - pipeline * virtual, [0.0] * (pipeline - 1) + [head_cost_in_layers(model)])
+    layout = [0] * (pipeline * virtual)
+    for stage, extra in enumerate(stages):
+        ends = [0.0] * virtual
+        ends[-1] += head_cost_in_layers(model) if stage == pipeline - 1 else 0.0
+        layout[stage::pipeline] = [1 + more for more in _spread(extra, ends)]
+    return tuple(layout)
+
+
+def _spread(items: int, loads: list[float]) -> list[int]:
+    """Equal items over places that carry `loads` already, so that the fullest carries least.
+
+    Putting each item where there is least is optimal for equal items (P. Brucker, Scheduling Algorithms, 5.1).
+    """
+    last = len(loads) - 1
+    order = [*range(last - 1, 0, -1), *([0] if last else []), last]
+    counts = [0] * len(loads)
+    for _ in range(items):
+        place = min(order, key=lambda index: loads[index] + counts[index])
+        counts[place] += 1
+    return counts
+
+
+def head_cost_in_layers(model: ModelArchitecture) -> float:
+    """Matrix FLOP of the head over those of the model's most frequent block, for one token."""
+    block = model.blocks[Counter(model.layer_blocks).most_common(1)[0][0]]
+    return model.hidden_size * model.vocab_size / _matrix_elements(block)
+
+
+def _matrix_elements(block: Block) -> int:
+    part = block.feed_forward
+    elements = _attention_elements(block.attention)
+    if block.cross_attention is not None:
+        elements += _attention_elements(block.cross_attention)
+    if isinstance(part, FeedForward):
+        return elements + _elements(part.linears)
+    return elements + _mixture_elements(part)
+
+
+def _mixture_elements(part: MixtureOfExperts) -> int:
+    routed = _elements(part.routed.linears) * part.experts_per_token // part.experts
+    shared = _elements(part.shared.linears) if part.shared else 0
+    return routed + shared + _elements((part.router,))
+
+
+def _attention_elements(part: Attention) -> int:
+    return _elements(part.linears)
+
+
+def _elements(linears: Sequence[Linear]) -> int:
+    return sum(linear.copies * linear.in_features * linear.out_features for linear in linears)
+
+
+def largest_stages(layouts: Sequence[tuple[int, ...]], layout: IntColumn, pipeline: IntColumn) -> IntColumn:
+    """Layers of the largest stage of every strategy; chunk c lives on rank c mod pipeline."""
+    if not len(layout):
+        return layout.copy()
+    base = int(pipeline.max()) + 1
+    pairs, which = np.unique(layout * base + pipeline, return_inverse=True)
+    largest = [_largest_stage(layouts[pair // base], pair % base) for pair in pairs.tolist()]
+    result: IntColumn = np.array(largest, dtype=np.int64)[which]
+    return result
+
+
+def _largest_stage(layout: tuple[int, ...], pipeline: int) -> int:
+    return max((sum(layout[stage::pipeline]) for stage in range(min(pipeline, len(layout)))), default=0)

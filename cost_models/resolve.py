@@ -1,0 +1,301 @@
+"""Fills in what strategies leave out, as the Strategy section of the contract says, and says what was filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cost_models.framework import Framework
+from cost_models.frameworks import FRAMEWORKS
+from cost_models.layouts import default_layout, largest_stages
+from cost_models.problem import Problem
+from cost_models.strategy import (
+    CHOICES,
+    FLAGS,
+    MISSING,
+    PRECISIONS,
+    RECOMPUTE_MODULES,
+    BoolColumn,
+    Column,
+    IntColumn,
+    PartialColumns,
+    StrategyTable,
+    code,
+)
+from cost_models.workload import FineTuning
+
+ONES: Final = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "virtual_pipeline_size",
+    "context_parallel_size",
+    "data_parallel_replicate_size",
+    "secondary_shard_size",
+    "expert_parallel_size",
+    "micro_batch_size",
+)
+"""Sizes that are 1 where they are left out."""
+LARGEST_SIZE: Final = 1 << 20
+"""Sizes beyond this are more than any cluster has; clipping them keeps products of three inside 64 bits."""
+FROZEN_DTYPES: Final = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "nvfp4": "bf16", "fp32": "fp32"}
+"""Frozen weights under LoRA, by precision: loaded as the checkpoint has them, without fp32 masters (PEFT on a model
+loaded with torch_dtype, torchtune's `dtype`, LitGPT's bf16-true)."""
+
+
+@dataclass(frozen=True)
+class ResolvedStrategies:
+    """A table with every field filled, and one sentence for each field and value that was filled in."""
+
+    table: StrategyTable
+    assumptions: tuple[str, ...]
+
+
+def resolve_strategies(problem: Problem, partial: PartialColumns) -> ResolvedStrategies:
+    """Every strategy with every field filled; values that were given stay as they are."""
+    defaults = _Defaults(partial)
+    for name in ONES:
+        defaults.constant(name, 1)
+    _fill_sizes(problem, defaults)
+    _fill_parallelism(problem, defaults)
+    _fill_recomputation(defaults)
+    _fill_dtypes(problem, defaults)
+    _fill_runtime(defaults)
+    columns: dict[str, Any] = {
+        name: column.astype(np.bool_) if name in FLAGS else column for name, column in defaults.columns.items()
+    }
+    return ResolvedStrategies(
+        StrategyTable(**columns, layouts=tuple(defaults.layouts)), tuple(sorted(defaults.assumptions))
+    )
+
+
+def _fill_sizes(problem: Problem, defaults: _Defaults) -> None:
+    sizes = [defaults.columns[f"{kind}_parallel_size"] for kind in ("tensor", "context", "pipeline")]
+    taken = np.ones(len(sizes[0]), dtype=np.int64)
+    for size in sizes:
+        taken *= np.minimum(size, LARGEST_SIZE)
+    # At least 1: where the others do not fit, the rule about the degrees reports it.
+    remaining = np.maximum(problem.cluster.gpus // taken, 1)
+    defaults.derived("data_parallel_size", remaining, "GPUs / (tensor x context x pipeline)")
+    tensor = defaults.columns["tensor_parallel_size"]
+    follows = defaults.flag(lambda framework: framework.expert_tensor_follows_tensor)
+    defaults.derived(
+        "expert_tensor_parallel_size",
+        np.where(follows, tensor, 1),
+        "tensor_parallel_size on megatron-lm, else 1",
+    )
+
+
+def _fill_parallelism(problem: Problem, defaults: _Defaults) -> None:
+    pipeline, virtual = defaults.columns["pipeline_parallel_size"], defaults.columns["virtual_pipeline_size"]
+    defaults.by_framework_and(
+        "zero_stage",
+        (pipeline > 1).astype(np.int64),
+        (
+            ("", lambda framework: framework.zero_stage),
+            (" with a pipeline", lambda framework: framework.zero_stage_with_pipeline),
+        ),
+    )
+    schedule = np.where(virtual > 1, code("pipeline_schedule", "interleaved"), code("pipeline_schedule", "1f1b"))
+    defaults.derived("pipeline_schedule", schedule, "interleaved with virtual_pipeline_size > 1, else 1f1b")
+    _fill_layouts(problem, defaults)
+    defaults.by_framework(
+        "context_parallel_kind",
+        lambda framework: framework.context_parallel_kinds[0] if framework.context_parallel_kinds else "ring",
+    )
+    with_tensor = defaults.flag(lambda framework: framework.sequence_parallel_with_tensor)
+    defaults.derived(
+        "sequence_parallel",
+        (with_tensor & (defaults.columns["tensor_parallel_size"] > 1)).astype(np.int64),
+        "true with tensor_parallel_size > 1 on megatron-lm, fsdp2 and nanotron, else false",
+    )
+
+
+def _fill_layouts(problem: Problem, defaults: _Defaults) -> None:
+    missing = defaults.missing("layers_per_stage")
+    if missing is not None and not missing.any():
+        return
+    pipeline, virtual = (
+        np.minimum(defaults.columns[name], LARGEST_SIZE) for name in ("pipeline_parallel_size", "virtual_pipeline_size")
+    )
+    ends = defaults.flag(lambda framework: framework.embedding_and_loss_count_as_layers)
+    keys, which = np.unique((pipeline * (LARGEST_SIZE + 1) + virtual) * 2 + ends, return_inverse=True)
+    numbers = [
+        defaults.layout_number(
+            default_layout(
+                problem.model,
+                int(key // 2 // (LARGEST_SIZE + 1)),
+                int(key // 2 % (LARGEST_SIZE + 1)),
+                ends_count_as_layers=bool(key % 2),
+            )
+        )
+        for key in keys
+    ]
+    defaults.derived(
+        "layers_per_stage",
+        np.array(numbers, dtype=np.int64)[which],
+        "equal where it divides; else on megatron-lm with embedding and loss counted as a layer each where that "
+        "divides; else best-balanced with both ends counted",
+        only=pipeline * virtual > 1,
+    )
+
+
+def _fill_recomputation(defaults: _Defaults) -> None:
+    defaults.constant("activation_checkpointing", "none")
+    mode = defaults.columns["activation_checkpointing"]
+    selective = mode == code("activation_checkpointing", "selective")
+    chooses = selective & defaults.flag(lambda framework: bool(framework.recompute_modules))
+    core_attention = 1 << RECOMPUTE_MODULES.index("core_attn")
+    defaults.derived(
+        "recompute_modules", np.where(chooses, core_attention, 0), "core_attn (megatron-lm, selective)", only=chooses
+    )
+    used = mode != code("activation_checkpointing", "none")
+    largest = largest_stages(
+        tuple(defaults.layouts),
+        defaults.columns["layers_per_stage"],
+        np.minimum(defaults.columns["pipeline_parallel_size"], LARGEST_SIZE),
+    )
+    defaults.derived(
+        "checkpointed_layers", np.where(used, largest, 0), "all layers of a stage where any are recomputed", only=used
+    )
+    defaults.constant("offload", "none")
+    defaults.fraction("offload_fraction")
+
+
+def _fill_dtypes(problem: Problem, defaults: _Defaults) -> None:
+    precision = problem.workload.precision
+    defaults.derived(
+        "precision",
+        np.full(len(defaults), code("precision", precision)),
+        f"{precision}, as the workload has it",
+    )
+    precisions = defaults.columns["precision"]
+    fp8 = precisions == code("precision", "fp8")
+    recipe = defaults.lookup("fp8_recipe", lambda framework: framework.fp8_recipe)
+    defaults.derived(
+        "fp8_recipe",
+        np.where(fp8, recipe, code("fp8_recipe", None)),
+        "the framework's usual with precision fp8",
+        only=fp8,
+    )
+    if problem.workload.fine_tuning is None:
+        defaults.by_framework_and(
+            "parameter_dtype", precisions, tuple((f", {name}", _parameter_dtype(name)) for name in PRECISIONS)
+        )
+    else:
+        _fill_frozen_dtype(problem.workload.fine_tuning, defaults)
+    defaults.by_framework_and(
+        "gradient_dtype", precisions, tuple((f", {name}", _gradient_dtype(name)) for name in PRECISIONS)
+    )
+    defaults.by_framework("optimizer_state_dtype", lambda framework: framework.optimizer_state_dtype)
+
+
+def _fill_frozen_dtype(fine_tuning: FineTuning, defaults: _Defaults) -> None:
+    if fine_tuning.method == "qlora":
+        defaults.constant("parameter_dtype", "nf4")
+        return
+    frozen = np.array([code("parameter_dtype", FROZEN_DTYPES[name]) for name in PRECISIONS])
+    defaults.derived(
+        "parameter_dtype", frozen[defaults.columns["precision"]], "frozen weights in 16 bit, fp32 with precision fp32"
+    )
+
+
+# A precision that the framework lacks is against the rules; any dtype keeps the table whole.
+def _parameter_dtype(precision: str) -> Callable[[Framework], str]:
+    return lambda framework: framework.parameter_dtype.get(precision, "fp32")
+
+
+def _gradient_dtype(precision: str) -> Callable[[Framework], str]:
+    return lambda framework: framework.gradient_dtype.get(precision, "fp32")
+
+
+def _fill_runtime(defaults: _Defaults) -> None:
+    defaults.by_framework("overlap_communication", lambda framework: framework.overlap_communication)
+    defaults.by_framework("kernels", lambda framework: framework.kernels)
+    defaults.by_framework("gradient_as_bucket_view", lambda framework: framework.gradient_as_bucket_view)
+    defaults.by_framework("expandable_segments", lambda framework: framework.expandable_segments)
+    defaults.constant("compile", False)
+    defaults.constant("cuda_graphs", False)
+    defaults.constant("checkpoint_loading", "sharded")
+    defaults.constant("checkpoint_saving", "sharded")
+
+
+class _Defaults:
+    """The columns as they fill up, and what was assumed on the way."""
+
+    def __init__(self, partial: PartialColumns) -> None:
+        self.columns: dict[str, Column] = dict(partial.columns)
+        self.layouts: dict[tuple[int, ...], int] = {layout: number for number, layout in enumerate(partial.layouts)}
+        self.assumptions: list[str] = []
+        self.framework: IntColumn = partial.columns["framework"]
+
+    def __len__(self) -> int:
+        return len(self.framework)
+
+    def layout_number(self, layout: tuple[int, ...]) -> int:
+        """Where a layout is stored."""
+        return self.layouts.setdefault(layout, len(self.layouts))
+
+    def missing(self, name: str) -> BoolColumn | None:
+        """Where a value was left out; None: everywhere."""
+        column = self.columns.get(name)
+        return None if column is None else column == MISSING
+
+    def lookup(self, name: str, value: Callable[[Framework], Any]) -> IntColumn:
+        """A property of each row's framework, in the encoding of column `name`."""
+        values: IntColumn = np.array([_encode(name, value(framework)) for framework in FRAMEWORKS], dtype=np.int64)
+        return values[self.framework]
+
+    def flag(self, value: Callable[[Framework], bool]) -> BoolColumn:
+        """A yes or no of each row's framework."""
+        return np.array([value(framework) for framework in FRAMEWORKS], dtype=np.bool_)[self.framework]
+
+    def constant(self, name: str, value: Any) -> None:
+        """The same value for every row."""
+        self.derived(name, np.full(len(self), _encode(name, value)), _words(value))
+
+    def derived(self, name: str, values: Column, words: str, *, only: BoolColumn | None = None) -> None:
+        """Values that follow from other columns; said in words where a row of `only` (None: any row) needed them."""
+        missing = self.missing(name)
+        self.columns[name] = values if missing is None else np.where(missing, values, self.columns[name])
+        said = missing if only is None else only if missing is None else missing & only
+        if len(self) and (said is None or said.any()):
+            self.assumptions.append(f"strategy.{name} left out: {words}")
+
+    def by_framework(self, name: str, value: Callable[[Framework], Any]) -> None:
+        """The framework's usual value."""
+        self.by_framework_and(name, np.zeros(len(self), dtype=np.int64), (("", value),))
+
+    def by_framework_and(
+        self, name: str, case: IntColumn, cases: Sequence[tuple[str, Callable[[Framework], Any]]]
+    ) -> None:
+        """The framework's usual value in each row's case; cases are given in words and as a property."""
+        values = [value(framework) for framework in FRAMEWORKS for _, value in cases]
+        key = self.framework * len(cases) + case
+        missing = self.missing(name)
+        filled = np.array([_encode(name, value) for value in values], dtype=np.int64)[key]
+        self.columns[name] = filled if missing is None else np.where(missing, filled, self.columns[name])
+        asked = key if missing is None else key[missing]
+        groups: dict[str, list[str]] = {}
+        for position in np.flatnonzero(np.bincount(asked, minlength=len(values))):
+            framework, which = divmod(int(position), len(cases))
+            groups.setdefault(_words(values[position]), []).append(FRAMEWORKS[framework].name + cases[which][0])
+        for words, where in groups.items():
+            self.assumptions.append(f"strategy.{name} left out: {words} ({'; '.join(where)})")
+
+    def fraction(self, name: str) -> None:
+        """A share that is the whole where it is left out (NaN)."""
+        given = self.columns.get(name)
+        if given is None or np.isnan(given).any():
+            self.assumptions.append(f"strategy.{name} left out: 1.0")
+        self.columns[name] = np.ones(len(self)) if given is None else np.where(np.isnan(given), 1.0, given)
+
+
+def _encode(name: str, value: Any) -> int:
+    return code(name, value) if name in CHOICES else int(value)
+
+
+def _words(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
