@@ -1,0 +1,1 @@
+"""The service: HTTP API, persistence, background jobs and the command line."""

@@ -1,0 +1,1 @@
+"""Engines, sessions and tables."""

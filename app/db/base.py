@@ -1,0 +1,67 @@
+"""What every table shares: the declarative base, constraint names, UTC timestamps and time-ordered ids."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import JSON, DateTime, Dialect, MetaData
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.types import TypeDecorator
+
+# Explicit names, so that a migration can drop on SQLite what PostgreSQL would have named by itself.
+NAMING_CONVENTION = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware timestamp in UTC on both engines; SQLite stores no zone, so it is put back when reading."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Refuse naive timestamps; convert the others to UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a timestamp without a zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Give the stored timestamp its zone."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    """Root of the tables."""
+
+    metadata = MetaData(naming_convention=NAMING_CONVENTION)
+    type_annotation_map = {  # noqa: RUF012 (declared so by SQLAlchemy)
+        datetime: UtcDateTime(),
+        dict[str, Any]: JSON(none_as_null=True),
+        list[str]: JSON(none_as_null=True),
+    }
+
+
+def new_id() -> str:
+    """A UUID of version 7: milliseconds (48 bits), then random bits, so ids sort by creation. Source: RFC 9562 §5.7."""
+    milliseconds = time.time_ns() // 1_000_000
+    random_bits = secrets.randbits(74)
+    value = milliseconds << 80 | 0x7 << 76 | (random_bits >> 62) << 64 | 0b10 << 62 | random_bits & (1 << 62) - 1
+    return str(uuid.UUID(int=value))
+
+
+def utc_now() -> datetime:
+    """The time now, aware."""
+    return datetime.now(UTC)

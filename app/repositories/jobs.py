@@ -1,0 +1,131 @@
+"""Queries on jobs: the lease of `claim`, `heartbeat`, `finish` and `expired` that makes background work safe.
+
+At least once: a lease that runs out is claimed again. At most one writer: every statement of a worker names itself as
+the owner, so one that was frozen and replaced changes nothing. Each is one statement, the same on SQLite and PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from app.db.models import Job, Status
+
+
+class JobRepository:
+    """Jobs in one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, job: Job) -> None:
+        """Insert a job."""
+        self._session.add(job)
+        self._session.flush()
+
+    def add_once(self, job: Job) -> bool:
+        """Insert the job of a schedule's slot, unless another worker did; answers whether it was inserted."""
+        try:
+            with self._session.begin_nested():
+                self._session.add(job)
+        except IntegrityError:
+            return False
+        return True
+
+    def claim(self, job_id: str, owner: str, *, now: datetime, lease_until: datetime) -> Job | None:
+        """Take a job that waits, or one whose worker has fallen silent; None if it is not to be had."""
+        return self._session.scalar(
+            update(Job)
+            .where(Job.id == job_id, _claimable(now), Job.attempt < Job.max_attempts)
+            .values(state=Status.RUNNING, owner=owner, lease_until=lease_until, attempt=Job.attempt + 1)
+            .returning(Job)
+        )
+
+    def heartbeat(self, job_id: str, owner: str, *, lease_until: datetime) -> bool | None:
+        """Renew a lease; answers whether cancellation was asked for, or None if the lease is lost."""
+        return self._session.scalar(
+            update(Job).where(*_held_by(job_id, owner)).values(lease_until=lease_until).returning(Job.cancel_requested)
+        )
+
+    def finish(
+        self, job_id: str, owner: str, state: Status, *, finished_at: datetime, error: str | None = None
+    ) -> bool:
+        """End a job; False if it is no longer the owner's to end."""
+        finished = self._session.scalar(
+            update(Job)
+            .where(*_held_by(job_id, owner))
+            .values(state=state, owner=None, lease_until=None, finished_at=finished_at, error=error)
+            .returning(Job.id)
+        )
+        return finished is not None
+
+    def release(self, job_id: str, owner: str) -> bool:
+        """Put a job back in the queue, as if this attempt had not been made; False if it is not the owner's."""
+        released = self._session.scalar(
+            update(Job)
+            .where(*_held_by(job_id, owner))
+            .values(state=Status.QUEUED, owner=None, lease_until=None, attempt=Job.attempt - 1)
+            .returning(Job.id)
+        )
+        return released is not None
+
+    def cancel_queued(self, search_id: str, *, finished_at: datetime) -> bool:
+        """End the job of a search that no worker has taken yet; False if there is none."""
+        cancelled = self._session.scalar(
+            update(Job)
+            .where(Job.search_id == search_id, Job.state == Status.QUEUED)
+            .values(state=Status.CANCELLED, finished_at=finished_at)
+            .returning(Job.id)
+        )
+        return cancelled is not None
+
+    def request_cancel(self, search_id: str) -> bool:
+        """Ask the worker of a search to stop; False if none has it."""
+        asked = self._session.scalar(
+            update(Job)
+            .where(Job.search_id == search_id, Job.state == Status.RUNNING)
+            .values(cancel_requested=True)
+            .returning(Job.id)
+        )
+        return asked is not None
+
+    def expired(self, now: datetime) -> Sequence[str]:
+        """Jobs whose worker has fallen silent and that may be tried again."""
+        return self._session.scalars(
+            select(Job.id)
+            .where(Job.state == Status.RUNNING, Job.lease_until < now, Job.attempt < Job.max_attempts)
+            .order_by(Job.id)
+        ).all()
+
+    def fail_exhausted(self, now: datetime, error: str) -> Sequence[Job]:
+        """End the jobs whose last attempt has fallen silent; answers them."""
+        return self._session.scalars(
+            update(Job)
+            .where(Job.state == Status.RUNNING, Job.lease_until < now, Job.attempt >= Job.max_attempts)
+            .values(state=Status.FAILED, owner=None, lease_until=None, finished_at=now, error=error)
+            .returning(Job)
+        ).all()
+
+    def queued(self) -> Sequence[str]:
+        """Jobs that wait, oldest first."""
+        return self._session.scalars(select(Job.id).where(Job.state == Status.QUEUED).order_by(Job.id)).all()
+
+    def count(self, state: Status) -> int:
+        """How many jobs are in a state."""
+        return self._session.scalars(select(func.count()).select_from(Job).where(Job.state == state)).one()
+
+    def purge(self, finished_before: datetime) -> None:
+        """Delete scheduled jobs that ended long ago; those of searches go with their search."""
+        self._session.execute(delete(Job).where(Job.search_id.is_(None), Job.finished_at < finished_before))
+
+
+def _claimable(now: datetime) -> ColumnElement[bool]:
+    return or_(Job.state == Status.QUEUED, and_(Job.state == Status.RUNNING, Job.lease_until < now))
+
+
+def _held_by(job_id: str, owner: str) -> tuple[ColumnElement[bool], ...]:
+    return Job.id == job_id, Job.owner == owner, Job.state == Status.RUNNING

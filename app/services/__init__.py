@@ -1,0 +1,1 @@
+"""Use cases: each opens its unit of work, calls repositories, and answers domain objects."""
