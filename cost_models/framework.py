@@ -64,3 +64,20 @@ class Framework:
     gradient_as_bucket_view: bool
     expandable_segments: bool
     """What the framework's own launch scripts give PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)."""
+
+    reduces_every_micro_batch: tuple[int, ...]
+    """ZeRO stages at which gradients are reduced after every micro-batch (with a pipeline only after the last)."""
+    hides_parameter_gather: bool
+    """ZeRO-1: updated parameters are gathered under the next forward, bucket by bucket; False: at the step's end."""
+    data_parallel_overlap: float
+    """Share of the computation that can hide data-parallel traffic, where communication overlaps."""
+    hidden_tensor_traffic: float
+    """Share of the backward's tensor-parallel traffic that runs under the weight gradients."""
+    fused_gradient_accumulation: bool
+    """The weight gradient's kernel adds to the accumulated gradient itself."""
+    casts_weights: bool
+    """16-bit copies of fp32 weights are made on use (autocast); False: stored so, or cast in the shard."""
+    step_overhead_seconds: float
+    """Once a step on the host: gradient norm, loss and schedule, hooks, Python."""
+    operator_overhead: float
+    """CPU time to issue an operator, in units of the plain PyTorch one: wrappers, hooks, checks."""

@@ -38,4 +38,12 @@ DDP = Framework(
     overlap_communication=True,
     gradient_as_bucket_view=False,  # torch's default keeps gradients beside the buckets
     expandable_segments=False,
+    reduces_every_micro_batch=(),  # no_sync() until the last micro-batch
+    hides_parameter_gather=False,
+    data_parallel_overlap=0.9,
+    hidden_tensor_traffic=0.0,
+    fused_gradient_accumulation=False,
+    casts_weights=True,  # torch.autocast
+    step_overhead_seconds=1.0e-2,
+    operator_overhead=1.0,
 )

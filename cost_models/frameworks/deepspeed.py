@@ -43,4 +43,12 @@ DEEPSPEED = Framework(
     overlap_communication=True,
     gradient_as_bucket_view=True,
     expandable_segments=False,
+    reduces_every_micro_batch=(2, 3),  # zero/stage_1_and_2.py partitions gradients in the backward hooks
+    hides_parameter_gather=False,  # all_gather_dp_groups at the end of step()
+    data_parallel_overlap=0.6,
+    hidden_tensor_traffic=0.0,
+    fused_gradient_accumulation=False,
+    casts_weights=False,
+    step_overhead_seconds=1.0e-2,
+    operator_overhead=1.2,
 )

@@ -38,4 +38,12 @@ FSDP1 = Framework(
     overlap_communication=True,
     gradient_as_bucket_view=True,
     expandable_segments=False,
+    reduces_every_micro_batch=(2, 3),  # without no_sync(), as Composer and Accelerate run it
+    hides_parameter_gather=True,
+    data_parallel_overlap=0.9,
+    hidden_tensor_traffic=0.0,
+    fused_gradient_accumulation=False,
+    casts_weights=False,  # MixedPrecision casts the shard
+    step_overhead_seconds=1.0e-2,
+    operator_overhead=1.0,
 )

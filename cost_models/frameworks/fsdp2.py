@@ -38,4 +38,12 @@ FSDP2 = Framework(
     overlap_communication=True,
     gradient_as_bucket_view=True,
     expandable_segments=True,  # torchtitan's run_train.sh sets it; torch's own default is false
+    reduces_every_micro_batch=(0, 2, 3),
+    hides_parameter_gather=True,
+    data_parallel_overlap=0.9,
+    hidden_tensor_traffic=0.0,  # async TP is off by default
+    fused_gradient_accumulation=False,
+    casts_weights=False,  # MixedPrecisionPolicy casts the shard
+    step_overhead_seconds=1.0e-2,
+    operator_overhead=1.0,
 )

@@ -41,4 +41,12 @@ MEGATRON_LM = Framework(
     overlap_communication=True,
     gradient_as_bucket_view=True,
     expandable_segments=False,
+    reduces_every_micro_batch=(2, 3),  # Megatron-FSDP: a layer's gradients leave once they are whole
+    hides_parameter_gather=True,  # --overlap-param-gather
+    data_parallel_overlap=0.8,
+    hidden_tensor_traffic=0.3,  # all-gather and all-reduce of the input under wgrad (LinearWithGradAccumulationAndAsyncCommunication)
+    fused_gradient_accumulation=True,  # --no-gradient-accumulation-fusion turns it off
+    casts_weights=False,
+    step_overhead_seconds=5.0e-3,
+    operator_overhead=1.0,
 )

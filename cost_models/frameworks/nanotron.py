@@ -38,4 +38,12 @@ NANOTRON = Framework(
     overlap_communication=True,
     gradient_as_bucket_view=True,
     expandable_segments=False,
+    reduces_every_micro_batch=(),
+    hides_parameter_gather=False,  # ZeroDistributedOptimizer gathers after step()
+    data_parallel_overlap=0.5,
+    hidden_tensor_traffic=0.0,
+    fused_gradient_accumulation=False,
+    casts_weights=False,
+    step_overhead_seconds=1.0e-2,
+    operator_overhead=1.0,
 )
