@@ -32,11 +32,10 @@ class FieldReader:
 
     def value(self, field: str, default: Any) -> Any:
         """The raw value, or the default, which is then listed."""
+        if field not in self.fields and field not in self.read:
+            self.assumptions.append(f"{self._path(field)} left out: {_shown(default)}, the default of {self.origin}")
         self.read.add(field)
-        if field in self.fields:
-            return self.fields[field]
-        self.assumptions.append(f"{self._path(field)} left out: {_shown(default)}, the default of {self.origin}")
-        return default
+        return self.fields.get(field, default)
 
     def required(self, field: str) -> Any:
         """The raw value of a field that must be there."""
