@@ -1,0 +1,1 @@
+"""Bodies, queries and answers of the API, in the names of the contract."""

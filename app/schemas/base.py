@@ -1,0 +1,63 @@
+"""What every body, query and answer has in common."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+
+def _refuse_oddities(value: Any) -> Any:
+    """A free-form JSON value without what JSON or a database cannot hold: NaN, infinity, half a surrogate pair, NUL."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise PydanticCustomError("finite_number", "numbers must be finite")
+    if isinstance(value, str):
+        _refuse_odd_text(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_odd_text(key)
+            _refuse_oddities(item)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_oddities(item)
+    return value
+
+
+def _refuse_odd_text(value: str) -> str:
+    if "\0" in value or (not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)):
+        raise PydanticCustomError("string_unicode", "text must be valid Unicode without NUL")
+    return value
+
+
+FreeJson = Annotated[dict[str, Any], AfterValidator(_refuse_oddities)]
+"""An object whose keys are not known here; whoever reads it checks them."""
+Text = Annotated[str, Field(max_length=256), AfterValidator(_refuse_odd_text)]
+"""A short text: a name, a label."""
+
+LARGEST_DEGREE = 10**6
+"""GPUs, degrees and nodes: beyond any machine that exists, small enough that their products stay exact in int64."""
+Degree = Annotated[int, Field(ge=1, le=LARGEST_DEGREE)]
+
+
+class RequestModel(BaseModel):
+    """A body: unknown fields, coerced types, NaN and infinity are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class QueryModel(BaseModel):
+    """Query parameters: unknown ones are refused; values arrive as text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NoQuery(QueryModel):
+    """An endpoint without query parameters."""
+
+
+class ResponseModel(BaseModel):
+    """An answer."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)

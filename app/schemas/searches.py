@@ -1,0 +1,128 @@
+"""SearchRequest, Search, and what a finished search answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from app.schemas import examples
+from app.schemas.base import Degree, QueryModel, RequestModel, ResponseModel, Text
+from app.schemas.clusters import ClusterInput
+from app.schemas.estimates import Estimate, MemoryConfidence
+from app.schemas.models import ModelInput
+from app.schemas.strategies import Framework, Options, Strategy, StrategySpace
+from app.schemas.workloads import Workload
+
+Objective = Literal["step_time", "cost", "energy", "pareto"]
+SearchStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+LabelName = Annotated[Text, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_./-]+$")]
+
+
+class Budget(RequestModel):
+    """The search ends at the first of the two."""
+
+    trials: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description="Trials of the study that follows the sweep; left out: 128."
+    )
+    seconds: Annotated[float, Field(gt=0, le=3600)] | None = Field(None, description="Seconds; left out: 10.")
+
+
+class SearchRequest(RequestModel):
+    """What to search plans for. Defaults that were used are listed in `assumptions` of the result."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.SEARCH]})
+
+    model: ModelInput
+    cluster: ClusterInput
+    workload: Workload
+    frameworks: Options[Framework] | None = Field(
+        None, description="Left out: megatron-lm, deepspeed, fsdp2, and ddp where a replica fits one GPU."
+    )
+    space: StrategySpace | None = Field(None, description="Strategy fields narrowed to lists of values.")
+    objective: Objective | None = Field(
+        None, description="What ranks the plans; left out: step_time. `cost` needs the cluster's price."
+    )
+    memory_confidence: MemoryConfidence | None = Field(
+        None, description="A plan fits if it does with this probability; left out: 0.9."
+    )
+    budget: Budget | None = None
+    plans: Annotated[int, Field(ge=1, le=100)] | None = Field(None, description="Ranked plans wanted; left out: 10.")
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = Field(None, description="Left out: 0.")
+    labels: Annotated[dict[LabelName, Text], Field(max_length=32)] | None = Field(
+        None, description="Names and values to find the search by."
+    )
+    current: Strategy | None = Field(None, description="The strategy run today: scored, and compared with.")
+    nodes_options: Options[Degree] | None = Field(None, description="Cluster sizes to search, in nodes.")
+    deadline_days: Annotated[float, Field(gt=0, le=1e5)] | None = Field(
+        None, description="Bounds the days that `training_tokens` take."
+    )
+    mode: Literal["analytical", "measured"] | None = Field(None, description="Left out: analytical.")
+
+
+class Plan(Estimate):
+    """An Estimate that was ranked."""
+
+    rank: int = Field(description="1 is the best.")
+    nodes: int
+    explanation: list[str] = Field(description="Why it wins, what binds it, what its nearest alternatives would cost.")
+
+
+class SearchResult(ResponseModel):
+    """What a search found."""
+
+    plans: list[Plan] = Field(description="Ranked; all fit and differ pairwise.")
+    tight: list[Plan] = Field(description="Would fit at confidence 0.5 only.")
+    pareto: list[Plan] = Field(description="Step time against peak memory.")
+    current: dict[str, Any] | None = Field(description="The strategy run today and the gain over it.")
+    space_size: int = Field(description="All combinations.")
+    evaluated: int = Field(description="Strategies scored.")
+    trials: int = Field(description="Trials of the study.")
+    stopped_by: str
+    elapsed_seconds: float = Field(description="From claim to stored result.")
+    memory_model_version: str | None
+    rejected: dict[str, int] = Field(description="How many strategies broke each rule, by code.")
+    verdict: str | None = Field(description="Where nothing fits: by how much, and what would make it fit.")
+    assumptions: list[str] = Field(description="Every default that was used.")
+
+
+class Progress(ResponseModel):
+    """How far a search is."""
+
+    phase: str
+    done: int
+    total: int | None
+    trials: int
+    best_step_seconds: float | None
+
+
+class Search(ResponseModel):
+    """A search in the background."""
+
+    id: str
+    status: SearchStatus
+    created_at: datetime
+    finished_at: datetime | None
+    labels: dict[str, str]
+    progress: Progress | None
+    error: dict[str, Any] | None = Field(description="Why it failed.")
+    result: SearchResult | None = Field(description="Null until it has ended, and in lists.")
+
+
+class SearchPage(ResponseModel):
+    """One page of searches, newest first."""
+
+    items: list[Search]
+    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null: this is the last.")
+
+
+class SearchListQuery(QueryModel):
+    """Which searches to list."""
+
+    limit: int = Field(20, ge=1, le=100, description="Items of a page.")
+    cursor: Annotated[str, Field(max_length=512)] | None = Field(None, description="`next_cursor` of the page before.")
+    status: SearchStatus | None = Field(None, description="Only searches that stand there.")
+    label: Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9_./-]{1,64}=[^\x00]*$")] | None = Field(
+        None, description="Only searches with this label, as `name=value`."
+    )
