@@ -61,7 +61,9 @@ def _intra_bytes_per_s(fields: Section, choice: GpuChoice, kind: str, *, is_used
         raise fields.missing("gb_per_s", f"the catalog knows no {kind} link of {choice.gpu.name}")
     bytes_per_s = usual.pcie_bytes_per_s if kind == "pcie" else usual.link_bytes_per_s
     if is_used:
-        fields.assume("gb_per_s", bytes_per_s / GB, usual.pcie_source if kind == "pcie" else usual.source)
+        fields.assume(
+            "gb_per_s", bytes_per_s / GB, usual.pcie_source if kind == "pcie" else f"what {usual.gpu.name} sends"
+        )
     return bytes_per_s
 
 
