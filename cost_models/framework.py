@@ -25,18 +25,26 @@ class Framework:
     tensor_parallel: bool
     context_parallel_kinds: tuple[str, ...]
     """The first is the default; empty: no context parallelism."""
+    context_chunks: int
+    """Pieces of the sequence a context rank holds: 2 where causal attention is balanced by pairing early and late."""
     expert_parallel: bool
+    expert_zero_stages: tuple[int, ...]
+    """ZeRO stages with which expert parallelism runs."""
     expert_tensor_parallel: bool
+    expert_tensor_is_tensor_or_one: bool
+    """Experts are split over the tensor ranks as the dense layers are, or not at all."""
     experts_need_sequence_parallel: bool
-    """Tensor and expert parallelism together run only with sequence parallelism."""
+    """Mixtures of experts run with tensor parallelism only where there is sequence parallelism."""
     replicated_shards: bool
     """data_parallel_replicate_size > 1 (HSDP, MiCS, several optimizer instances)."""
+    replicate_zero_stages: tuple[int, ...]
+    """ZeRO stages with which it runs."""
     secondary_shards: bool
     """secondary_shard_size > 1 (hpZ)."""
     uneven_layers: bool
     """Stages may hold different numbers of layers."""
     interleaving_needs_whole_rounds: bool
-    """Micro-batches must be a multiple of the pipeline size under interleaving."""
+    """Under interleaving the micro-batches split evenly into floor(micro-batches / stages) rounds."""
     activation_checkpointing: tuple[str, ...]
     recompute_modules: tuple[str, ...]
     offloads: tuple[str, ...]
@@ -47,6 +55,8 @@ class Framework:
     optimizers: tuple[str, ...]
     fine_tuning: tuple[str, ...]
     launch_targets: tuple[str, ...]
+    vocabulary_multiple: int
+    """The vocabulary is padded to a multiple of this times the tensor size."""
 
     zero_stage: int
     zero_stage_with_pipeline: int
@@ -81,3 +91,41 @@ class Framework:
     """Once a step on the host: gradient norm, loss and schedule, hooks, Python."""
     operator_overhead: float
     """CPU time to issue an operator, in units of the plain PyTorch one: wrappers, hooks, checks."""
+
+    keeps_fp32_masters: bool
+    """The optimizer steps fp32 copies of weights that are stored in 16 bit."""
+    copies_gradients_to_fp32: bool
+    """16-bit gradients are copied to fp32 for the optimizer's step."""
+    persistent_gradients: bool
+    """Gradients live in buffers that are there from the first step on; else they come with backward and go with it."""
+    stage_2_shards_weights: bool
+    """ZeRO-2 keeps weights sharded too and gathers them all once a step (not resharded after forward)."""
+    pipeline_keeps_whole_gradients: bool
+    """With a pipeline gradients are reduced, and sharded, only after the last micro-batch."""
+    autocast_weight_copies: bool
+    """fp32 weights have a 16-bit copy from forward to the end of backward (torch.autocast's weight cache)."""
+    foreach_optimizer: bool
+    """The optimizer's step makes a temporary as large as the trained weights (torch foreach Adam)."""
+    regathers_sequence_parallel_inputs: bool
+    """Sequence parallelism keeps the shard of a norm's output and gathers it again in backward (arXiv 2205.05198,
+    section 4.2.2); else the gathered output is kept."""
+    keeps_pipeline_outputs: bool
+    """Outputs sent to the next stage stay until their backward."""
+    weight_gradient_placeholders: bool
+    """A 16-bit placeholder of each matrix shape stays allocated (Transformer Engine's get_dummy_wgrad)."""
+    fp8_weight_copies: int
+    """8-bit copies of each matrix kept beside the stored weight under precision fp8."""
+    fp8_saved_inputs: bool
+    """Inputs of linear layers are saved in 8 bit under precision fp8."""
+    gather_dtype_bytes: float
+    """Bytes of an element that is gathered from shards (the compute dtype)."""
+    gathered_blocks: float
+    """Blocks gathered at once under ZeRO-3: the one in use and those prefetched."""
+    reduction_dtype_bytes: float
+    """Bytes of an element of a gradient bucket on its way to be reduced."""
+    reduction_blocks: float
+    """Blocks whose gradients wait in reduce-scatter buffers at once, under ZeRO-2 and 3."""
+    bucket_elements: float
+    """Elements of a reduction bucket beside the gradients, where the framework has fixed-size ones (ZeRO-1 and up)."""
+    live_parameter_elements: float
+    """Elements of gathered weights that may stay alive under ZeRO-3 (DeepSpeed's stage3_max_live_parameters)."""
