@@ -14,7 +14,7 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Settings(BaseSettings):
-    """The defaults run on one machine with nothing installed: SQLite files under `data/`, a worker beside the server."""
+    """The defaults run on one machine with nothing installed: SQLite files in `data/`, a worker beside the server."""
 
     model_config = SettingsConfigDict(env_prefix="PARAPLAN_", extra="ignore", frozen=True)
 
@@ -33,7 +33,7 @@ class Settings(BaseSettings):
     log_format: Literal["console", "json"] = "console"
 
     embedded_worker: bool = Field(default=True, description="Whether `serve` starts a worker process of its own.")
-    lease_seconds: float = Field(default=30.0, gt=0, description="How long a silent worker keeps its job.")
+    lease_seconds: float = Field(default=10.0, gt=0, description="How long a silent worker keeps its job.")
     heartbeat_seconds: float = Field(
         default=0.5, gt=0, description="How often a worker renews its lease and looks for a cancellation."
     )

@@ -78,8 +78,8 @@ class SearchLabel(Base):
     __table_args__ = (Index("ix_search_labels_name_value", "name", "value"),)
 
     search_id: Mapped[str] = mapped_column(ForeignKey("searches.id", ondelete="CASCADE"), primary_key=True)
-    name: Mapped[str] = mapped_column(String(255), primary_key=True)
-    value: Mapped[str] = mapped_column(String(255))
+    name: Mapped[str] = mapped_column(String(256), primary_key=True)
+    value: Mapped[str] = mapped_column(String(256))
 
 
 class StoredTrial(Base):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,12 +52,17 @@ def build_engine(url: str) -> Engine:
     """An engine with what each database needs to behave the same."""
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite":
-        return create_engine(parsed, pool_pre_ping=True)
+        return create_engine(parsed, pool_pre_ping=True, json_serializer=_json)
     Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(parsed)
+    engine = create_engine(parsed, json_serializer=_json)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _json(value: Any) -> str:
+    # SQLite would store a NaN that no JSON reader accepts; PostgreSQL would refuse it. Both refuse it here.
+    return json.dumps(value, allow_nan=False)
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

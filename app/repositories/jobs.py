@@ -1,7 +1,7 @@
 """Queries on jobs: the lease of `claim`, `heartbeat`, `finish` and `expired` that makes background work safe.
 
 At least once: a lease that runs out is claimed again. At most one writer: every statement of a worker names itself as
-the owner, so one that was frozen and replaced changes nothing. Each is one statement, the same on SQLite and PostgreSQL.
+the owner, so one that was frozen and replaced changes nothing. Each is one statement, alike on SQLite and PostgreSQL.
 """
 
 from __future__ import annotations

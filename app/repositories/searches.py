@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select, tuple_, update
+from sqlalchemy import delete, func, insert, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload, undefer
 
 from app.db.models import Search, SearchLabel, Status, StoredTrial
@@ -58,7 +58,7 @@ class SearchRepository:
         status: Status | None,
         label: tuple[str, str | None] | None,
     ) -> Sequence[Search]:
-        """Newest first, from just after the given (created_at, id); without results. `label` is (name, value or None)."""
+        """Newest first, after the given (created_at, id); without results. `label` is (name, value or None)."""
         query = select(Search).options(selectinload(Search.label_rows))
         if after is not None:
             query = query.where(tuple_(Search.created_at, Search.id) < after)
@@ -78,6 +78,10 @@ class SearchRepository:
             select(Search.status, Search.progress, Search.revision).where(Search.id == search_id)
         ).one_or_none()
         return None if row is None else SearchState(Status(row.status), row.progress, row.revision)
+
+    def count(self, status: Status) -> int:
+        """How many searches have a status."""
+        return self._session.scalars(select(func.count()).select_from(Search).where(Search.status == status)).one()
 
     def request(self, search_id: str) -> dict[str, Any]:
         """What was asked, as it was stored."""

@@ -1,0 +1,1 @@
+"""Background work: the queue wakes workers, the jobs table says who works on what."""

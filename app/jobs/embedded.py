@@ -1,0 +1,87 @@
+"""The worker process that `serve` keeps beside itself: started with it, replaced when it dies, ended with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+
+import structlog
+
+from app.jobs.worker import run_worker
+from app.logs import configure_logging
+from app.services.search_solver import solve_request
+from app.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+RESTART_SECONDS = 0.5
+STOP_SECONDS = 10.0
+
+
+@contextmanager
+def embedded_worker(settings: Settings) -> Iterator[None]:
+    """Keep a worker process running while the block runs."""
+    keeper = _Keeper(settings)
+    keeper.start()
+    try:
+        yield
+    finally:
+        keeper.stop()
+
+
+class _Keeper:
+    """Starts the process, waits for its end, starts it again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._process = self._spawn()
+        self._thread = threading.Thread(target=self._keep, name="embedded-worker", daemon=True)
+
+    def start(self) -> None:
+        self._process.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._process.terminate()
+        self._thread.join(STOP_SECONDS)
+        if self._thread.is_alive():
+            log.warning("worker_killed", pid=self._process.pid)
+            self._process.kill()
+            self._thread.join()
+
+    def _spawn(self) -> BaseProcess:
+        # Spawned, not forked: a fork would share the server's database connections and the locks of its threads.
+        return multiprocessing.get_context("spawn").Process(
+            target=_work_beside_parent, args=(self._settings,), name="paraplan-worker", daemon=True
+        )
+
+    def _keep(self) -> None:
+        while True:
+            self._process.join()
+            if self._stopping.wait(RESTART_SECONDS):
+                return
+            log.warning("worker_died", pid=self._process.pid, exit_code=self._process.exitcode)
+            self._process = self._spawn()
+            self._process.start()
+
+
+def _work_beside_parent(settings: Settings) -> None:
+    # Ctrl-C in a terminal reaches the whole group; this process is ended by its parent, after the last request.
+    os.setsid()
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    configure_logging(settings)
+    run_worker(settings, solve_request)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()  # returns however the parent ended, kill -9 included
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,67 @@
+"""The queue: Huey over SQLite, PostgreSQL or Redis. It carries job ids, nothing else; it may lose or repeat them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from huey import Huey, PostgresHuey, RedisHuey, SqliteHuey
+from huey.registry import Message
+from huey.serializer import Serializer
+from sqlalchemy.engine import make_url
+
+QUEUE_NAME = "paraplan"
+
+
+class JsonSerializer(Serializer):  # type: ignore[misc]  # huey is untyped
+    """Messages as JSON: whoever can write to the queue must not be able to run code, as pickles would let them."""
+
+    def _serialize(self, data: Message) -> bytes:
+        return json.dumps(data).encode()
+
+    def _deserialize(self, data: bytes) -> Message:
+        return Message(*json.loads(bytes(data)))
+
+
+class JobQueue:
+    """A queue of job ids. Servers `wake` it; workers give `run`, which is called with each id."""
+
+    def __init__(self, url: str, run: Callable[[str], None] | None = None) -> None:
+        self.huey = _build_huey(url)
+        self._run = run
+        self._task = self.huey.task(name="run_job")(self._run_job)
+
+    def wake(self, job_id: str) -> None:
+        """Tell a worker that a job waits."""
+        self._task(job_id)
+
+    def is_empty(self) -> bool:
+        """Whether no message waits."""
+        return self.huey.pending_count() == 0  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close the connection to the queue's storage."""
+        self.huey.storage.close()
+
+    def _run_job(self, job_id: str) -> None:
+        if self._run is None:
+            raise RuntimeError("this process enqueues jobs but does not run them")
+        self._run(job_id)
+
+
+def _build_huey(url: str) -> Huey:
+    parsed = make_url(url)
+    options: dict[str, Any] = {"name": QUEUE_NAME, "results": False, "serializer": JsonSerializer()}
+    match parsed.get_backend_name():
+        case "sqlite":
+            path = Path(str(parsed.database))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return SqliteHuey(filename=str(path), **options)
+        case "postgresql":
+            return PostgresHuey(
+                dsn=parsed.set(drivername="postgresql").render_as_string(hide_password=False), **options
+            )
+        case _:
+            return RedisHuey(url=url, **options)

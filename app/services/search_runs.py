@@ -1,0 +1,128 @@
+"""Searches as a worker sees them: run one, store what it finds block by block, store how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.db.base import utc_now
+from app.db.models import Status
+from app.db.session import Database
+from app.repositories.searches import SearchRepository
+from app.services.held_job import HeldJob, LeaseLost
+from cost_models.errors import InvalidInput
+from search.result import Progress, SearchResult, Trial
+
+log = structlog.get_logger(__name__)
+
+Report = Callable[[Progress, Sequence[Trial]], None]
+
+
+class Solve(Protocol):
+    """Runs the search that a stored request asks for. `past`: trials of an earlier attempt, not to be repeated."""
+
+    def __call__(
+        self,
+        request: Mapping[str, Any],
+        *,
+        past: Sequence[Trial],
+        report: Report,
+        cancelled: Callable[[], bool],
+    ) -> SearchResult:
+        """Answer the result, also when `cancelled` ended it early."""
+        ...
+
+
+class SearchRunner:
+    """Works on the search of a job that this worker holds."""
+
+    def __init__(self, database: Database, solve: Solve) -> None:
+        self._database = database
+        self._solve = solve
+
+    def run(self, search_id: str, job: HeldJob) -> None:
+        """Run a search to its end, or until the job is no longer ours. Raises LeaseLost and database errors only:
+        after these the lease decides who tries again."""
+        started = time.monotonic()
+        request, past = self._begin(search_id, job)
+
+        def report(progress: Progress, trials: Sequence[Trial]) -> None:
+            self._store_block(search_id, job, progress, trials)
+
+        try:
+            result = self._solve(request, past=past, report=report, cancelled=job.should_stop)
+        except (LeaseLost, SQLAlchemyError):
+            raise
+        except InvalidInput as error:
+            self._fail(search_id, job, _invalid_input(error))
+        except Exception as error:
+            log.exception("search_failed", search_id=search_id)
+            self._fail(search_id, job, _unexpected(error))
+        else:
+            self._end(search_id, job, result, started)
+
+    def _begin(self, search_id: str, job: HeldJob) -> tuple[dict[str, Any], list[Trial]]:
+        with self._database.write() as session:
+            job.renew(session)
+            searches = SearchRepository(session)
+            searches.mark_running(search_id)
+            return searches.request(search_id), [Trial.from_dict(body) for body in searches.trials(search_id)]
+
+    def _store_block(self, search_id: str, job: HeldJob, progress: Progress, trials: Sequence[Trial]) -> None:
+        with self._database.write() as session:
+            job.renew(session)
+            searches = SearchRepository(session)
+            searches.add_trials(search_id, [(trial.number, trial.as_dict()) for trial in trials])
+            searches.set_progress(search_id, asdict(progress))
+
+    def _end(self, search_id: str, job: HeldJob, result: SearchResult, started: float) -> None:
+        with self._database.write() as session:
+            job.renew(session)
+            if job.should_stop() and not job.is_cancelled:
+                # The process is ending: what was found stays, and another worker goes on from there.
+                job.release(session)
+                return
+            status = Status.CANCELLED if job.is_cancelled else Status.SUCCEEDED
+            body = result.as_dict() | {"elapsed_seconds": time.monotonic() - started}
+            SearchRepository(session).finish(search_id, status, finished_at=utc_now(), result=body)
+            job.finish(session, status)
+        log.info("search_ended", search_id=search_id, status=status.value, elapsed_seconds=body["elapsed_seconds"])
+
+    def _fail(self, search_id: str, job: HeldJob, error: Mapping[str, Any]) -> None:
+        with self._database.write() as session:
+            SearchRepository(session).finish(search_id, Status.FAILED, finished_at=utc_now(), error=error)
+            job.finish(session, Status.FAILED, error=error["detail"])
+
+
+def worker_lost(attempts: int) -> dict[str, Any]:
+    """The error of a search whose workers all fell silent."""
+    return {
+        "type": "worker-lost",
+        "title": "The search could not be finished",
+        "status": 500,
+        "detail": f"The worker was lost {attempts} times while it worked on this search; it is not tried again.",
+    }
+
+
+def _invalid_input(error: InvalidInput) -> dict[str, Any]:
+    return {
+        "type": "invalid-input",
+        "title": "The request breaks a rule",
+        "status": 422,
+        "detail": str(error),
+        "errors": [{"loc": list(error.loc), "code": error.code, "message": error.message}],
+    }
+
+
+def _unexpected(error: Exception) -> dict[str, Any]:
+    return {
+        "type": "search-failed",
+        "title": "The search failed",
+        "status": 500,
+        "detail": f"An internal error ended the search: {type(error).__name__}. The worker's log tells more.",
+    }

@@ -1,0 +1,1 @@
+"""The history of the schema, the same on SQLite and PostgreSQL."""
