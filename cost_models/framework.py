@@ -129,3 +129,9 @@ class Framework:
     """Elements of a reduction bucket beside the gradients, where the framework has fixed-size ones (ZeRO-1 and up)."""
     live_parameter_elements: float
     """Elements of gathered weights that may stay alive under ZeRO-3 (DeepSpeed's stage3_max_live_parameters)."""
+    embedding_stays_gathered: bool
+    """Under ZeRO-3 the embedding stays gathered with the group around the blocks (the root of fsdp1)."""
+    vocabulary_parallel_loss: bool
+    """The loss works in place on one fp32 copy of each rank's share of the logits."""
+    gradients_beside_buckets: bool
+    """Reduction buckets are copies of the gradients, unless gradient_as_bucket_view."""

@@ -74,4 +74,7 @@ DEEPSPEED = Framework(
     reduction_blocks=0,  # buckets of fixed size instead
     bucket_elements=5e8,  # reduce_bucket_size
     live_parameter_elements=1e9,  # stage3_max_live_parameters
+    embedding_stays_gathered=False,
+    vocabulary_parallel_loss=False,
+    gradients_beside_buckets=False,
 )

@@ -69,4 +69,7 @@ FSDP1 = Framework(
     reduction_blocks=2,
     bucket_elements=0,
     live_parameter_elements=0,
+    embedding_stays_gathered=True,
+    vocabulary_parallel_loss=False,
+    gradients_beside_buckets=False,
 )

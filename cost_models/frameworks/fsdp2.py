@@ -69,4 +69,7 @@ FSDP2 = Framework(
     reduction_blocks=2,  # the input of one reduce-scatter is freed at the next
     bucket_elements=0,
     live_parameter_elements=0,
+    embedding_stays_gathered=False,
+    vocabulary_parallel_loss=False,
+    gradients_beside_buckets=False,
 )

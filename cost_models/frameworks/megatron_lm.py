@@ -72,4 +72,7 @@ MEGATRON_LM = Framework(
     reduction_blocks=2,
     bucket_elements=0,  # reduced in place
     live_parameter_elements=0,
+    embedding_stays_gathered=False,
+    vocabulary_parallel_loss=True,
+    gradients_beside_buckets=False,
 )

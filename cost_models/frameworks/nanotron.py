@@ -69,4 +69,7 @@ NANOTRON = Framework(
     reduction_blocks=0,
     bucket_elements=0,
     live_parameter_elements=0,
+    embedding_stays_gathered=False,
+    vocabulary_parallel_loss=True,
+    gradients_beside_buckets=False,
 )
