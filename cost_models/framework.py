@@ -135,3 +135,9 @@ class Framework:
     """The loss works in place on one fp32 copy of each rank's share of the logits."""
     gradients_beside_buckets: bool
     """Reduction buckets are copies of the gradients, unless gradient_as_bucket_view."""
+    gathers_every_micro_batch: tuple[int, ...]
+    """ZeRO stages at which sharded weights are gathered, layer by layer, for every micro-batch."""
+    reduces_in_16_bit: bool
+    """Gradients travel in the compute precision, whatever they are accumulated in."""
+    hidden_pipeline_traffic: float
+    """Share of the activations' transfers between chunks that interleaved schedules overlap."""

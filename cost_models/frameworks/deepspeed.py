@@ -77,4 +77,7 @@ DEEPSPEED = Framework(
     embedding_stays_gathered=False,
     vocabulary_parallel_loss=False,
     gradients_beside_buckets=False,
+    gathers_every_micro_batch=(3,),
+    reduces_in_16_bit=False,
+    hidden_pipeline_traffic=0.0,
 )

@@ -72,4 +72,7 @@ FSDP1 = Framework(
     embedding_stays_gathered=True,
     vocabulary_parallel_loss=False,
     gradients_beside_buckets=False,
+    gathers_every_micro_batch=(2, 3),
+    reduces_in_16_bit=True,  # llm-foundry: mixed_precision PURE reduces in bf16
+    hidden_pipeline_traffic=0.0,
 )

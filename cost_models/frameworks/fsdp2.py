@@ -72,4 +72,7 @@ FSDP2 = Framework(
     embedding_stays_gathered=False,
     vocabulary_parallel_loss=False,
     gradients_beside_buckets=False,
+    gathers_every_micro_batch=(2, 3),
+    reduces_in_16_bit=False,  # torchtitan: mixed_precision_reduce = float32
+    hidden_pipeline_traffic=0.0,
 )

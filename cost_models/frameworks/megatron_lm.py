@@ -75,4 +75,7 @@ MEGATRON_LM = Framework(
     embedding_stays_gathered=False,
     vocabulary_parallel_loss=True,
     gradients_beside_buckets=False,
+    gathers_every_micro_batch=(3,),
+    reduces_in_16_bit=False,
+    hidden_pipeline_traffic=0.9,  # overlap_p2p_comm, on with interleaving
 )

@@ -72,4 +72,7 @@ NANOTRON = Framework(
     embedding_stays_gathered=False,
     vocabulary_parallel_loss=True,
     gradients_beside_buckets=False,
+    gathers_every_micro_batch=(),
+    reduces_in_16_bit=False,
+    hidden_pipeline_traffic=0.0,
 )

@@ -1,0 +1,139 @@
+"""Layer cases: the distinct combinations of the columns that decide what one layer costs for one micro-batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.framework import Framework
+from cost_models.frameworks import FRAMEWORKS
+from cost_models.problem import Problem
+from cost_models.strategy import (
+    DTYPE_BYTES,
+    RECOMPUTE_MODULES,
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    StrategyTable,
+    code,
+)
+from cost_models.time.distinct import distinct_rows
+
+CASE_COLUMNS: Final = (
+    "framework",
+    "micro_batch_size",
+    "tensor_parallel_size",
+    "sequence_parallel",
+    "context_parallel_size",
+    "context_parallel_kind",
+    "expert_parallel_size",
+    "expert_tensor_parallel_size",
+    "activation_checkpointing",
+    "recompute_modules",
+    "precision",
+    "fp8_recipe",
+    "parameter_dtype",
+    "gradient_dtype",
+    "overlap_communication",
+    "compile",
+    "kernels",
+    "cuda_graphs",
+)
+
+
+@dataclass(frozen=True)
+class LayerCases:
+    """u distinct cases with the sizes that every operator needs; columns (u,)."""
+
+    table: StrategyTable
+    tokens: FloatColumn
+    """Of one micro-batch on one rank, before sequence parallelism splits them."""
+    shard_tokens: FloatColumn
+    """Tokens of norms and residuals: split over tensor ranks under sequence parallelism."""
+    sequence: float
+    tensor: FloatColumn
+    context: FloatColumn
+    expert: FloatColumn
+    expert_tensor: FloatColumn
+    gradient_bytes: FloatColumn
+    """Of an element of the accumulated gradient."""
+    fused: BoolColumn
+    """Transformer Engine kernels."""
+    compiled: BoolColumn
+    eager: BoolColumn
+    """Plain Hugging Face blocks, not compiled."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def setting(self, name: str) -> FloatColumn:
+        """A number of each case's framework."""
+        return framework_numbers(name)[self.table.framework]
+
+    def recomputes(self, module: str) -> BoolColumn:
+        """Where `module` is recomputed selectively."""
+        chosen: BoolColumn = self.selective & (
+            (self.table.recompute_modules >> RECOMPUTE_MODULES.index(module)) & 1 > 0
+        )
+        return chosen
+
+    @property
+    def selective(self) -> BoolColumn:
+        """Where activation checkpointing is selective."""
+        return self.table.activation_checkpointing == code("activation_checkpointing", "selective")
+
+    @property
+    def full(self) -> BoolColumn:
+        """Where whole layers are recomputed."""
+        return self.table.activation_checkpointing == code("activation_checkpointing", "full")
+
+
+def framework_numbers(name: str) -> FloatColumn:
+    """A numeric (or yes-no) field of every framework, in the order of the framework column."""
+    return np.array([float(getattr(framework, name)) for framework in FRAMEWORKS])
+
+
+def framework_flags(name: str) -> BoolColumn:
+    """A yes-no field of every framework, in the order of the framework column."""
+    return np.array([bool(getattr(framework, name)) for framework in FRAMEWORKS])
+
+
+def stage_flags(table: StrategyTable, name: str) -> BoolColumn:
+    """Where the strategy's ZeRO stage is among a framework's tuple of stages."""
+    lookup = np.array([[stage in _stages(framework, name) for stage in range(4)] for framework in FRAMEWORKS])
+    flags: BoolColumn = lookup[table.framework, table.zero_stage]
+    return flags
+
+
+def _stages(framework: Framework, name: str) -> tuple[int, ...]:
+    stages: tuple[int, ...] = getattr(framework, name)
+    return stages
+
+
+def layer_cases(problem: Problem, table: StrategyTable) -> tuple[LayerCases, IntColumn]:
+    """The distinct cases of a table and the number of each row's case."""
+    representatives, number = distinct_rows([getattr(table, name) for name in CASE_COLUMNS])
+    cases = table.take(representatives)
+    sequence = float(problem.workload.sequence_length)
+    tensor = cases.tensor_parallel_size.astype(np.float64)
+    tokens = cases.micro_batch_size * sequence / cases.context_parallel_size
+    compiled = cases.compile
+    return (
+        LayerCases(
+            table=cases,
+            tokens=tokens,
+            shard_tokens=np.where(cases.sequence_parallel, tokens / tensor, tokens),
+            sequence=sequence,
+            tensor=tensor,
+            context=cases.context_parallel_size.astype(np.float64),
+            expert=cases.expert_parallel_size.astype(np.float64),
+            expert_tensor=cases.expert_tensor_parallel_size.astype(np.float64),
+            gradient_bytes=np.array(DTYPE_BYTES)[cases.gradient_dtype],
+            fused=cases.is_choice("kernels", "fused"),
+            compiled=compiled,
+            eager=cases.is_choice("kernels", "eager") & ~compiled,
+        ),
+        number,
+    )

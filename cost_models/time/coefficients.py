@@ -1,0 +1,76 @@
+"""The few physical coefficients of the time model, read from `coefficients.toml`, which says where each comes from."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCoefficients:
+    """How kernels of any GPU behave."""
+
+    operator_seconds: float
+    kernel_gap_seconds: float
+    memory_efficiency: float
+    gemm_depth: float
+    head_dim_depth: float
+    attention_depth: float
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCoefficients:
+    """How collectives behave on any link."""
+
+    base_seconds: float
+    intra_hop_seconds: float
+    inter_hop_seconds: float
+    intra_efficiency: float
+    inter_efficiency: float
+    inter_decline: float
+    host_efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCoefficients:
+    """Shares of the dense peak that one GPU generation reaches."""
+
+    multiprocessors: int
+    gemm: float
+    flash_forward: float
+    flash_backward: float
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """All coefficients of the time model."""
+
+    fitted_on: str
+    kernels: KernelCoefficients
+    links: LinkCoefficients
+    generations: Mapping[str, GenerationCoefficients]
+
+    def generation(self, name: str | None) -> GenerationCoefficients:
+        """Of a GPU generation; None: a GPU that the catalog does not know."""
+        return self.generations[name or "unknown"]
+
+
+def coefficients_from(document: Mapping[str, Any]) -> Coefficients:
+    """Coefficients from the parsed TOML."""
+    return Coefficients(
+        fitted_on=document["fitted_on"],
+        kernels=KernelCoefficients(**document["kernels"]),
+        links=LinkCoefficients(**document["links"]),
+        generations={name: GenerationCoefficients(**values) for name, values in document["generation"].items()},
+    )
+
+
+@cache
+def default_coefficients() -> Coefficients:
+    """Those of the package."""
+    return coefficients_from(tomllib.loads(resources.files(__package__).joinpath("coefficients.toml").read_text()))

@@ -1,0 +1,134 @@
+"""Exposed seconds of gradient reduction and parameter gathering.
+
+ZeRO (arXiv 1910.02054 section 7: as much traffic as an all-reduce for stages 1 and 2, half as much again for 3); FSDP
+(arXiv 2304.11277 section 3.3: gathers ahead under the computation, backward shares the link with the reduction).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.problem import Problem
+from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.time.cases import framework_flags, framework_numbers, stage_flags
+from cost_models.time.collectives import Network
+from cost_models.time.pipeline import micro_batches
+from cost_models.time.placement import Group, place
+from cost_models.time.stage_costs import StageSeconds
+
+BUCKET_PARAMETERS: Final = 40e6
+"""Gradients leave in buckets of at least this many parameters (Megatron-Core, DistributedDataParallelConfig.bucket_size)."""
+
+
+@dataclass(frozen=True)
+class ShardGroups:
+    """Groups over which weights of one layout are sharded and replicated."""
+
+    shard: Group
+    replicate: Group
+    sharded: FloatColumn
+    """Ranks that share one copy of the optimizer states."""
+
+
+def dense_groups(network: Network, table: StrategyTable) -> ShardGroups:
+    """Data times context ranks, the shard group inside the replicate group."""
+    ranks = table.data_parallel_size * table.context_parallel_size
+    return _groups(network, table, ranks, table.tensor_parallel_size)
+
+
+def expert_groups(network: Network, table: StrategyTable) -> ShardGroups:
+    """What the expert and expert-tensor ranks leave of tensor times context times data."""
+    taken = table.expert_parallel_size * table.expert_tensor_parallel_size
+    ranks = table.data_parallel_size * table.context_parallel_size * table.tensor_parallel_size // taken
+    return _groups(network, table, np.maximum(ranks, 1), taken)
+
+
+def _groups(network: Network, table: StrategyTable, ranks: IntColumn, stride: IntColumn) -> ShardGroups:
+    replicate = np.minimum(table.data_parallel_replicate_size, ranks)
+    shard = np.maximum(ranks // replicate, 1)
+    return ShardGroups(
+        shard=place(network.cluster, shard, stride),
+        replicate=place(network.cluster, replicate, stride * shard),
+        sharded=np.where(table.zero_stage > 0, shard, 1).astype(np.float64),
+    )
+
+
+def data_parallel_seconds(problem: Problem, table: StrategyTable, stage: StageSeconds, network: Network) -> FloatColumn:
+    """Exposed on the given stage in one step."""
+    traffic = _Traffic.of(table, stage, network)
+    piped = table.pipeline_parallel_size > 1
+    count = micro_batches(problem, table).astype(np.float64)
+    reductions = np.where(stage_flags(table, "reduces_every_micro_batch") & ~piped, count, 1.0)
+    every_gather = stage_flags(table, "gathers_every_micro_batch")
+    again = every_gather & (table.zero_stage == 3)
+    kept = every_gather & ~again & piped  # gathered once, kept until the last micro-batch has passed
+    gathers = np.where(every_gather, np.where(kept, 1.0, count), np.where(table.zero_stage > 0, 1.0, 0.0))
+    share = np.where(table.overlap_communication, framework_numbers("data_parallel_overlap")[table.framework], 0.0)
+    forward, backward = stage.forward * share, stage.backward * share
+    hides_gather = every_gather | framework_flags("hides_parameter_gather")[table.framework]
+    before = np.maximum(0.0, traffic.gather - np.where(hides_gather, forward, 0.0))
+    before = np.maximum(before, traffic.gather_tail)
+    # In backward gathers and reductions share the link; micro-batches that do not reduce only gather.
+    with_reduction = np.where(again, traffic.gather, 0.0) + traffic.reduce
+    reducing = np.maximum(np.maximum(0.0, with_reduction - backward), traffic.reduce_tail)
+    gathering = np.where(again, np.maximum(0.0, traffic.gather - backward), 0.0)
+    exposed = gathers * before + reductions * reducing + (count - reductions) * gathering
+    tied: FloatColumn = exposed + _tied_embedding_seconds(problem, table, network)
+    return tied
+
+
+@dataclass(frozen=True)
+class _Traffic:
+    gather: FloatColumn
+    gather_tail: FloatColumn
+    """What of it nothing can hide: the first layer's (or bucket's)."""
+    reduce: FloatColumn
+    reduce_tail: FloatColumn
+
+    @classmethod
+    def of(cls, table: StrategyTable, stage: StageSeconds, network: Network) -> _Traffic:
+        """Weights of both layouts, layer by layer where layers are sharded, else bucket by bucket."""
+        by_layer = stage_flags(table, "gathers_every_micro_batch")
+        sharded = table.zero_stage > 0
+        weight_bytes = np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
+        gradient_bytes = np.array(DTYPE_BYTES)[table.gradient_dtype]
+        half = framework_flags("reduces_in_16_bit")[table.framework] & (weight_bytes < 4)
+        gradient_bytes = np.where(half, np.minimum(gradient_bytes, 2.0), gradient_bytes)
+        parts = []
+        for weights, trained, groups in (
+            (stage.dense_weights, stage.dense_trained, dense_groups(network, table)),
+            (stage.routed_weights, stage.routed_trained, expert_groups(network, table)),
+        ):
+            pieces = _pieces(weights, stage.layers, by_layer)
+            gather = np.where(sharded, pieces * network.all_gather(groups.shard, weights * weight_bytes / pieces), 0.0)
+            message = trained * gradient_bytes / pieces
+            scattered = network.all_gather(groups.shard, message) + network.all_reduce(
+                groups.replicate, message / groups.shard.size
+            )
+            reduce = pieces * np.where(sharded, scattered, network.all_reduce(groups.shard, message))
+            some = weights > 0
+            parts.append([np.where(some, value, 0.0) for value in (gather, gather / pieces, reduce, reduce / pieces)])
+        return cls(*(dense + routed for dense, routed in zip(*parts, strict=True)))
+
+
+def _pieces(weights: FloatColumn, layers: FloatColumn, by_layer: BoolColumn) -> FloatColumn:
+    pieces: FloatColumn = np.where(
+        by_layer, np.maximum(layers, 1.0), np.maximum(1.0, np.ceil(weights / BUCKET_PARAMETERS))
+    )
+    return pieces
+
+
+def _tied_embedding_seconds(problem: Problem, table: StrategyTable, network: Network) -> FloatColumn:
+    """First and last stage add up the gradients of a matrix that both hold (arXiv 1909.08053 appendix, Megatron-LM)."""
+    model = problem.model
+    if not model.tied_embeddings or problem.workload.fine_tuning is not None:
+        return np.zeros(len(table))
+    inner = table.tensor_parallel_size * table.context_parallel_size * table.data_parallel_size
+    pair = place(
+        network.cluster, np.minimum(table.pipeline_parallel_size, 2), inner * (table.pipeline_parallel_size - 1)
+    )
+    gradient_bytes = np.array(DTYPE_BYTES)[table.gradient_dtype]
+    return network.all_reduce(pair, model.embedding_parameters / table.tensor_parallel_size * gradient_bytes)

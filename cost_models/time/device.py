@@ -1,0 +1,49 @@
+"""One GPU as the operators see it: peaks of each case's precision, memory bandwidth, efficiencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.cluster import Gpu
+from cost_models.strategy import PRECISIONS, FloatColumn, IntColumn
+from cost_models.time.coefficients import Coefficients, GenerationCoefficients, KernelCoefficients
+
+LINEAR_PEAK: Final = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "nvfp4": "fp4", "fp32": "fp32"}
+"""Which peak bounds the linear layers of the blocks. fp32: PyTorch leaves TF32 off for matrix multiplications."""
+WIDE_PEAK: Final = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "nvfp4": "bf16", "fp32": "fp32"}
+"""Attention, router and head stay in 16 bit under fp8 and nvfp4 (Transformer Engine, torchao)."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU and how well its generation uses it."""
+
+    gpu: Gpu
+    kernels: KernelCoefficients
+    generation: GenerationCoefficients
+
+    def linear_peak(self, precision: IntColumn) -> FloatColumn:
+        """Dense peak of linear layers by precision column."""
+        return self._peak(LINEAR_PEAK, precision)
+
+    def wide_peak(self, precision: IntColumn) -> FloatColumn:
+        """Dense peak of everything that low-precision training leaves in 16 bit."""
+        return self._peak(WIDE_PEAK, precision)
+
+    def memory_seconds(self, byte_count: FloatColumn) -> FloatColumn:
+        """Streaming kernels: bytes over the bandwidth that they reach."""
+        return byte_count / (self.gpu.memory_bytes_per_s * self.kernels.memory_efficiency)
+
+    def _peak(self, names: dict[str, str], precision: IntColumn) -> FloatColumn:
+        # NaN where the GPU has no such peak: rules refuse those strategies before they come here.
+        peaks = np.array([self.gpu.peak_flops_per_s.get(names[choice], np.nan) for choice in PRECISIONS])
+        column: FloatColumn = peaks[precision]
+        return column
+
+
+def device_of(gpu: Gpu, coefficients: Coefficients) -> Device:
+    """The GPU with the coefficients of its generation."""
+    return Device(gpu, coefficients.kernels, coefficients.generation(gpu.generation))

@@ -1,0 +1,160 @@
+"""Memory-bound work of a block: bytes that norms, residuals, rotary embedding, activations and softmax move.
+
+Bytes per element follow from which tensors each kernel reads and writes in 16 bit, with fp32 temporaries where the code
+makes them: Megatron-LM's fused kernels, torchtitan's llama3 model, transformers' modeling_llama.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.architecture import Block, MixtureOfExperts, ModelArchitecture
+from cost_models.strategy import FloatColumn
+from cost_models.time.cases import LayerCases
+from cost_models.time.linears import routed_tokens
+from cost_models.time.operators import AttentionShape
+
+NORM: Final = (4.0, 8.0)
+"""Fused norm, bytes per element (forward, backward): read x, write y; read x, dy and the old dx, write dx."""
+EAGER_RMSNORM: Final = (36.0, 60.0)
+"""LlamaRMSNorm op by op in fp32: cast, square, mean, scale, cast back, weight; and its autograd."""
+RESIDUAL: Final = (6.0, 6.0)
+"""Read both, write the sum; backward adds the two branches."""
+DROPOUT: Final = (2.0, 5.0)
+"""More per dropped element: the mask, and a kernel of its own in backward."""
+ROTARY: Final = (4.0, 4.0)
+PLAIN_ROTARY: Final = (20.0, 20.0)
+"""Slices, negation, concatenation, two products and a sum (or fp32 complex products)."""
+GATED: Final = (6.0, 10.0)
+"""SwiGLU in one kernel per width: reads gate and up, writes the product; backward reads three, writes two."""
+PLAIN_GATED: Final = (10.0, 18.0)
+PLAIN_ACTIVATION: Final = (4.0, 6.0)
+SOFTMAX: Final = (4.0, 6.0)
+"""Scale, mask and softmax in one kernel."""
+PLAIN_SOFTMAX: Final = (20.0, 16.0)
+"""Mask added, fp32 softmax, cast back."""
+PERMUTE: Final = (8.0, 8.0)
+"""Tokens sorted by expert and back, weighted by their gate."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes and operators of element-wise work; columns (u,)."""
+
+    forward: FloatColumn
+    backward: FloatColumn
+    operators: FloatColumn
+
+
+@dataclass(frozen=True)
+class ElementwiseTraffic:
+    """By what selective recomputation can pick."""
+
+    norms: Traffic
+    activation: Traffic
+    core_attention: Traffic
+    """Softmax of eager attention."""
+    rest: Traffic
+
+    @property
+    def forward(self) -> FloatColumn:
+        """Bytes of the forward pass."""
+        return self.norms.forward + self.activation.forward + self.core_attention.forward + self.rest.forward
+
+    @property
+    def backward(self) -> FloatColumn:
+        """Bytes of the backward pass."""
+        return self.norms.backward + self.activation.backward + self.core_attention.backward + self.rest.backward
+
+    @property
+    def operators(self) -> FloatColumn:
+        """Operators of one forward."""
+        return self.norms.operators + self.activation.operators + self.core_attention.operators + self.rest.operators
+
+
+def elementwise_traffic(
+    model: ModelArchitecture, block: Block, shape: AttentionShape, cases: LayerCases, *, dropout: bool, flash: bool
+) -> ElementwiseTraffic:
+    """All element-wise work of one layer for one micro-batch."""
+    return ElementwiseTraffic(
+        norms=_norms(model, block, cases),
+        activation=_activation(block, cases),
+        core_attention=_softmax(shape, cases, dropout=dropout, flash=flash),
+        rest=_rest(model, block, cases, dropout=dropout),
+    )
+
+
+def _choose(
+    cases: LayerCases, fused: tuple[float, float], plain: tuple[float, float]
+) -> tuple[FloatColumn, FloatColumn]:
+    one_kernel = cases.fused | cases.compiled
+    return np.where(one_kernel, fused[0], plain[0]), np.where(one_kernel, fused[1], plain[1])
+
+
+def _norms(model: ModelArchitecture, block: Block, cases: LayerCases) -> Traffic:
+    attention = block.attention
+    width = (attention.heads + attention.key_value_heads) * attention.head_dim
+    elements = block.norms * cases.shard_tokens * model.hidden_size
+    if attention.norms:
+        elements = elements + cases.tokens * width / cases.tensor
+    unfused = cases.eager & (model.norm == "rmsnorm")
+    forward = np.where(unfused, EAGER_RMSNORM[0], NORM[0])
+    backward = np.where(unfused, EAGER_RMSNORM[1], NORM[1])
+    operators = (block.norms + attention.norms) * np.where(unfused, 6.0, 1.0)
+    return Traffic(elements * forward, elements * backward, operators)
+
+
+def _activation(block: Block, cases: LayerCases) -> Traffic:
+    part = block.feed_forward
+    if isinstance(part, MixtureOfExperts):
+        elements = routed_tokens(part, cases) * part.routed.hidden
+        if part.shared:
+            elements = elements + cases.tokens * part.shared.hidden / cases.tensor
+        gated = part.routed.gated
+        loops = np.where(cases.eager, part.experts / cases.expert, 1.0)
+    else:
+        elements = cases.tokens * part.hidden / cases.tensor
+        gated = part.gated
+        loops = np.ones(len(cases))
+    forward, backward = (
+        _choose(cases, GATED, PLAIN_GATED) if gated else _choose(cases, PLAIN_ACTIVATION, PLAIN_ACTIVATION)
+    )
+    plain = ~(cases.fused | cases.compiled) & gated
+    return Traffic(elements * forward, elements * backward, loops * np.where(plain, 2.0, 1.0))
+
+
+def _softmax(shape: AttentionShape, cases: LayerCases, *, dropout: bool, flash: bool) -> Traffic:
+    if flash:
+        zero = np.zeros(len(cases))
+        return Traffic(zero, zero, zero + 1.0)
+    elements = shape.batch_heads * shape.queries * shape.keys
+    forward, backward = _choose(cases, SOFTMAX, PLAIN_SOFTMAX)
+    more = DROPOUT if dropout else (0.0, 0.0)
+    operators = np.where(cases.fused, 4.0, 8.0) + dropout
+    return Traffic(elements * (forward + more[0]), elements * (backward + more[1]), operators)
+
+
+def _rest(model: ModelArchitecture, block: Block, cases: LayerCases, *, dropout: bool) -> Traffic:
+    more = DROPOUT if dropout else (0.0, 0.0)
+    residual = 2 * cases.shard_tokens * model.hidden_size
+    forward = residual * (RESIDUAL[0] + more[0])
+    backward = residual * (RESIDUAL[1] + more[1])
+    operators = np.full(len(cases), 2.0 + 2.0)  # two residuals, two reshapes around attention
+    if model.position_embeddings == "rotary":
+        attention = block.attention
+        heads = attention.heads + attention.key_value_heads
+        dim = attention.latent.rope_head_dim if attention.latent else attention.head_dim
+        elements = cases.tokens * heads * dim / cases.tensor
+        turned = _choose(cases, ROTARY, PLAIN_ROTARY)
+        forward = forward + elements * turned[0]
+        backward = backward + elements * turned[1]
+        operators = operators + np.where(cases.fused | cases.compiled, 2.0, 12.0)
+    if isinstance(block.feed_forward, MixtureOfExperts):
+        moved = routed_tokens(block.feed_forward, cases) * model.hidden_size
+        forward = forward + moved * PERMUTE[0]
+        backward = backward + moved * PERMUTE[1]
+        operators = operators + np.where(cases.eager, 4.0 * block.feed_forward.experts / cases.expert, 16.0)
+    return Traffic(forward, backward, operators)

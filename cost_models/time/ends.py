@@ -1,0 +1,102 @@
+"""The two ends of the model for one micro-batch: embedding on the first stage; final norm, head and loss on the last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.problem import Problem
+from cost_models.strategy import FloatColumn
+from cost_models.time.cases import LayerCases
+from cost_models.time.collectives import Network
+from cost_models.time.communication import case_groups, element_bytes
+from cost_models.time.device import Device
+from cost_models.time.operators import Gemm, gemm_seconds
+
+LOSS_BYTES: Final = (38.0, 14.0)
+"""Per logit, forward and backward: cast to fp32, maximum, subtraction, exponential, sum, product (Megatron-LM's
+vocab_parallel_cross_entropy; torch's cross_entropy on fp32 logits moves about as much)."""
+FUSED_LOSS_BYTES: Final = (4.0, 4.0)
+"""Chunked or fused cross-entropy: reads the logits, writes their gradient in place (Liger kernel, arXiv 2410.10989)."""
+EMBEDDING_BYTES: Final = (4.0, 10.0)
+"""Per element: a row read and written; backward adds into the gradient of the table (read, add, write in fp32)."""
+END_OPERATORS: Final = 20.0
+
+
+@dataclass(frozen=True)
+class EndSeconds:
+    """One end; columns (u,)."""
+
+    forward: FloatColumn
+    input_gradient: FloatColumn
+    weight_gradient: FloatColumn
+    tensor: FloatColumn
+    weights: FloatColumn
+    """On one rank."""
+    trained: FloatColumn
+
+
+def embedding_seconds(problem: Problem, cases: LayerCases, network: Network, device: Device) -> EndSeconds:
+    """Look-up and its gradient, split over the vocabulary by tensor parallelism."""
+    model = problem.model
+    elements = cases.shard_tokens * model.hidden_size
+    frozen = _frozen(problem, "embedding")
+    weights = (model.embedding_parameters / cases.tensor) + model.position_parameters + model.input_parameters
+    zero = np.zeros(len(cases))
+    return EndSeconds(
+        forward=device.memory_seconds(elements * EMBEDDING_BYTES[0])
+        + END_OPERATORS / 4 * device.kernels.operator_seconds,
+        input_gradient=zero,
+        weight_gradient=zero if frozen else device.memory_seconds(elements * EMBEDDING_BYTES[1]),
+        tensor=_tensor_passes(problem, cases, network, passes=2.0),
+        weights=weights,
+        trained=zero if frozen else weights,
+    )
+
+
+def head_seconds(problem: Problem, cases: LayerCases, network: Network, device: Device) -> EndSeconds:
+    """Final norm, output projection over the padded vocabulary, and the loss."""
+    model = problem.model
+    hidden = np.full(len(cases), float(model.hidden_size))
+    vocabulary = np.ceil(model.vocab_size / cases.tensor)
+    ones = np.ones(len(cases))
+    peak, element = device.wide_peak(cases.table.precision), element_bytes(cases)
+    forward, dgrad, wgrad = (
+        gemm_seconds(gemm, peak, element, device)
+        for gemm in (
+            Gemm(cases.tokens, vocabulary, hidden, ones),
+            Gemm(cases.tokens, hidden, vocabulary, ones),
+            Gemm(vocabulary, hidden, cases.tokens, ones),
+        )
+    )
+    loss = FUSED_LOSS_BYTES if problem.workload.fused_loss else LOSS_BYTES
+    logits = cases.tokens * vocabulary
+    frozen = _frozen(problem, "head")
+    weights = model.hidden_size * vocabulary
+    accumulated = weights * 2 * cases.gradient_bytes
+    zero = np.zeros(len(cases))
+    issue = END_OPERATORS * device.kernels.operator_seconds
+    return EndSeconds(
+        forward=forward + device.memory_seconds(logits * loss[0]) + issue,
+        input_gradient=dgrad + device.memory_seconds(logits * loss[1]) + issue,
+        weight_gradient=zero if frozen else wgrad + device.memory_seconds(accumulated),
+        tensor=_tensor_passes(problem, cases, network, passes=2.0),
+        weights=weights,
+        trained=zero if frozen else weights,
+    )
+
+
+def _frozen(problem: Problem, part: str) -> bool:
+    fine_tuning = problem.workload.fine_tuning
+    return fine_tuning is not None and part not in fine_tuning.modules_to_save
+
+
+def _tensor_passes(problem: Problem, cases: LayerCases, network: Network, *, passes: float) -> FloatColumn:
+    group = case_groups(network, cases).tensor
+    message = cases.tokens * problem.model.hidden_size * element_bytes(cases)
+    one: FloatColumn = np.where(
+        cases.table.sequence_parallel, network.all_gather(group, message), network.all_reduce(group, message) / 2
+    )
+    return passes * one

@@ -1,0 +1,110 @@
+"""FLOP of a step: what the model needs, and what recomputation adds.
+
+6 FLOP per matrix parameter that a token uses (arXiv 2001.08361 section 2.1), the head included, plus attention over every
+key (arXiv 2104.04473 equation 3 counts it in full, not halved for the causal mask). LoRA needs no gradient of frozen
+weights: 4 instead of 6.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cost_models.architecture import Attention, Block, MixtureOfExperts
+from cost_models.problem import Problem
+from cost_models.stages import StageRows
+from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, IntColumn, StrategyTable, code
+from cost_models.time.layers import ALTERNATE_PRODUCTS
+from cost_models.time.lora import adapted_linears
+
+
+def attention_flops(attention: Attention, sequence: float) -> float:
+    """Forward, per token, masked keys counted; a window limits them."""
+    keys = min(sequence, float(attention.window)) if attention.window else sequence
+    return 2 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys
+
+
+def active_matrix_parameters(block: Block) -> float:
+    """Weights of linear layers that a token goes through."""
+    attention = sum(linear.in_features * linear.out_features for linear in block.attention.linears)
+    return attention + _feed_forward_parameters(block)
+
+
+def model_flops(problem: Problem) -> float:
+    """Of the whole step on all GPUs."""
+    model, sequence = problem.model, float(problem.workload.sequence_length)
+    fine_tuning = problem.workload.fine_tuning
+    matrices = float(sum(active_matrix_parameters(model.blocks[kind]) for kind in model.layer_blocks))
+    head = float(model.hidden_size * model.vocab_size)
+    attention = 3 * sum(attention_flops(model.blocks[kind].attention, sequence) for kind in model.layer_blocks)
+    if fine_tuning is None:
+        return problem.workload.tokens * (6 * (matrices + head) + attention)
+    adapters = sum(_adapter_parameters(model.blocks[kind], problem) for kind in model.layer_blocks)
+    head_work = (6 if "head" in fine_tuning.modules_to_save else 4) * head
+    return problem.workload.tokens * (4 * matrices + head_work + 6 * adapters + attention)
+
+
+def recompute_flops(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
+    """What checkpointing computes again in one step on all GPUs."""
+    per_token = np.stack([_recomputed(block, problem, table) for block in problem.model.blocks], axis=1)
+    held = stages.layers.astype(np.float64)
+    count = held.sum(axis=1)
+    again = np.minimum(table.checkpointed_layers[stages.row], count) / np.maximum(count, 1.0)
+    weight = np.where(stages.stage == 1, 1.0 + _left_out(table, stages)[stages.row], 1.0)
+    work = again * weight * (held * per_token[stages.row]).sum(axis=1)
+    total: FloatColumn = np.add.reduceat(work, stages.start) * problem.workload.tokens
+    return total
+
+
+def _left_out(table: StrategyTable, stages: StageRows) -> IntColumn:
+    missing: IntColumn = table.pipeline_parallel_size - np.diff(np.append(stages.start, len(stages)))
+    return missing
+
+
+def _feed_forward_parameters(block: Block) -> float:
+    part = block.feed_forward
+    if not isinstance(part, MixtureOfExperts):
+        return float(sum(linear.in_features * linear.out_features for linear in part.linears))
+    return _routed_parameters(part) + _shared_parameters(part)
+
+
+def _routed_parameters(part: MixtureOfExperts) -> float:
+    return float(sum(w.in_features * w.out_features for w in part.routed.linears) * part.experts_per_token)
+
+
+def _shared_parameters(part: MixtureOfExperts) -> float:
+    linears = (
+        part.router,
+        *(part.shared.linears if part.shared else ()),
+        *((part.shared_gate,) if part.shared_gate else ()),
+    )
+    return float(sum(linear.in_features * linear.out_features for linear in linears))
+
+
+def _adapter_parameters(block: Block, problem: Problem) -> float:
+    fine_tuning = problem.workload.fine_tuning
+    if fine_tuning is None:
+        return 0.0
+    experts = block.experts
+    total = 0.0
+    for linear in adapted_linears(block, fine_tuning):
+        used = experts.experts_per_token if experts and linear.copies > 1 else 1
+        total += used * fine_tuning.rank * (linear.in_features + linear.out_features)
+    return total
+
+
+def _recomputed(block: Block, problem: Problem, table: StrategyTable) -> FloatColumn:
+    """Forward FLOP per token of one layer that are computed twice."""
+    core = attention_flops(block.attention, float(problem.workload.sequence_length))
+    products = 2 * active_matrix_parameters(block)
+    mask = table.recompute_modules
+    full = table.activation_checkpointing == code("activation_checkpointing", "full")
+    selective = table.activation_checkpointing == code("activation_checkpointing", "selective")
+    experts = block.experts
+    dense = 2 * (_shared_parameters(experts) if experts else _feed_forward_parameters(block))
+    routed = 2 * _routed_parameters(experts) if experts else 0.0
+    ups = 2 * sum(w.in_features * w.out_features for w in block.attention.linears if w.name in {"q_up", "kv_up"})
+    by_module = {"core_attn": core, "mla_up_proj": ups, "mlp": dense, "moe": routed}
+    modules = sum((mask >> RECOMPUTE_MODULES.index(name) & 1) * work for name, work in by_module.items())
+    by_policy = np.where(mask == 0, ALTERNATE_PRODUCTS * products, modules)
+    again: FloatColumn = np.where(full, core + products, np.where(selective, by_policy, 0.0))
+    return again

@@ -1,0 +1,245 @@
+"""Seconds of one layer for one micro-batch: forward, backward, recomputation and exposed traffic, by kind of block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+
+from cost_models.architecture import Block, MixtureOfExperts
+from cost_models.problem import Problem
+from cost_models.strategy import FloatColumn
+from cost_models.time.cases import LayerCases
+from cost_models.time.collectives import Network
+from cost_models.time.communication import (
+    CaseGroups,
+    Passes,
+    case_groups,
+    context_traffic,
+    element_bytes,
+    expert_traffic,
+    tensor_traffic,
+)
+from cost_models.time.device import Device
+from cost_models.time.elementwise import ElementwiseTraffic, Traffic, elementwise_traffic
+from cost_models.time.linears import LinearSeconds, attention_linears, dense_feed_forward, dense_linears, routed_linears
+from cost_models.time.lora import AdapterWork, adapter_work
+from cost_models.time.operators import AttentionShape, eager_products, flash_seconds, gemm_seconds, visible_span
+from cost_models.time.precision import cast_bytes
+
+COMPILED_OPERATORS: Final = 0.35
+"""Operators left after torch.compile has fused the element-wise ones: matrix products, attention and a kernel between."""
+BACKWARD_OPERATORS: Final = 1.25
+"""Backward issues about twice the kernels, from C++ and without the modules' Python."""
+COLLECTIVE_OPERATORS: Final = 4.0
+"""A collective of torch.distributed costs the CPU as much as some operators: stream events, work objects."""
+ALTERNATE_PRODUCTS: Final = 0.5
+"""torchtitan's per-op policy saves every second matrix product and recomputes the others."""
+
+
+@dataclass(frozen=True)
+class LayerSeconds:
+    """Columns (u,) for one kind of block, or (u, k) for all kinds."""
+
+    forward: FloatColumn
+    input_gradient: FloatColumn
+    """Backward without the weight gradients."""
+    weight_gradient: FloatColumn
+    recompute: FloatColumn
+    tensor: FloatColumn
+    tensor_recompute: FloatColumn
+    context: FloatColumn
+    context_recompute: FloatColumn
+    expert: FloatColumn
+    expert_recompute: FloatColumn
+    dense_weights: FloatColumn
+    """Weights on one rank that follow the dense layout."""
+    routed_weights: FloatColumn
+    dense_trained: FloatColumn
+    routed_trained: FloatColumn
+
+
+@dataclass(frozen=True)
+class _Work:
+    attention: LinearSeconds
+    dense: LinearSeconds
+    routed: LinearSeconds
+    core: tuple[FloatColumn, FloatColumn]
+    """Attention kernel forward and backward, softmax of eager attention not counted."""
+    traffic: ElementwiseTraffic
+    adapters: AdapterWork
+    tensor: Passes
+    context: Passes
+    expert: Passes
+
+
+def layer_seconds(problem: Problem, cases: LayerCases, network: Network, device: Device) -> LayerSeconds:
+    """All kinds of blocks of the model, stacked to (u, k)."""
+    groups = case_groups(network, cases)
+    kinds = [_block_seconds(problem, block, cases, network, groups, device) for block in problem.model.blocks]
+    return LayerSeconds(
+        **{f.name: np.stack([getattr(kind, f.name) for kind in kinds], axis=1) for f in fields(LayerSeconds)}
+    )
+
+
+def _block_seconds(
+    problem: Problem, block: Block, cases: LayerCases, network: Network, groups: CaseGroups, device: Device
+) -> LayerSeconds:
+    work = _work(problem, block, cases, network, groups, device)
+    forward, recomputed_operators = _forward(work, cases, device)
+    cpu = _operators(work, cases) * _operator_seconds(cases, device)
+    waits = work.tensor.forward + work.context.forward + work.expert.forward
+    backward_waits = work.tensor.backward + work.context.backward + work.expert.backward
+    input_gradient, weight_gradient = _backward(work, cases, device)
+    late = np.maximum(0.0, BACKWARD_OPERATORS * cpu - backward_waits - input_gradient - weight_gradient)
+    again = np.where(cases.full, 1.0, 0.0)
+    recompute = np.where(cases.full, forward, _selective(work, cases, device))
+    idle = np.maximum(0.0, cpu - waits - forward)
+    moe_again = np.maximum(again, cases.recomputes("moe"))
+    extra = work.adapters.weights
+    frozen = problem.workload.fine_tuning is not None
+    dense = work.attention.weights + work.dense.weights + block.norm_parameters
+    return LayerSeconds(
+        forward=forward + idle,
+        input_gradient=input_gradient + late,
+        weight_gradient=weight_gradient,
+        recompute=recompute + np.where(cases.full, idle, recomputed_operators * 0.0),
+        tensor=work.tensor.forward + work.tensor.backward,
+        tensor_recompute=again * work.tensor.forward,
+        context=work.context.forward + work.context.backward,
+        context_recompute=again * work.context.forward,
+        expert=work.expert.forward + work.expert.backward,
+        expert_recompute=moe_again * work.expert.forward,
+        dense_weights=dense + extra,
+        routed_weights=work.routed.weights,
+        dense_trained=extra if frozen else dense,
+        routed_trained=work.routed.trained_weights,
+    )
+
+
+def _work(
+    problem: Problem, block: Block, cases: LayerCases, network: Network, groups: CaseGroups, device: Device
+) -> _Work:
+    workload = problem.workload
+    flash = workload.attention == "flash"
+    trained = workload.fine_tuning is None
+    shape = attention_shape(block, cases)
+    core = (
+        flash_seconds(shape, device.wide_peak(cases.table.precision), device) if flash else _eager(shape, cases, device)
+    )
+    part = block.feed_forward
+    imbalance = workload.expert_imbalance
+    return _Work(
+        attention=dense_linears(attention_linears(block.attention), cases, device, trained=trained),
+        dense=dense_linears(dense_feed_forward(part), cases, device, trained=trained),
+        routed=routed_linears(part, imbalance, cases, device, trained=trained)
+        if isinstance(part, MixtureOfExperts)
+        else dense_linears((), cases, device, trained=trained),
+        core=core,
+        traffic=elementwise_traffic(problem.model, block, shape, cases, dropout=workload.dropout > 0, flash=flash),
+        adapters=adapter_work(block, cases, workload.fine_tuning),
+        tensor=tensor_traffic(problem.model, block, cases, network, groups),
+        context=context_traffic(block, cases, network, groups, core),
+        expert=expert_traffic(problem.model, block, imbalance, cases, network, groups),
+    )
+
+
+def attention_shape(block: Block, cases: LayerCases) -> AttentionShape:
+    """What one rank attends to; context parallelism balances causal work, whichever way it splits it."""
+    attention = block.attention
+    keys = np.full(len(cases), cases.sequence)
+    by_heads = cases.table.is_choice("context_parallel_kind", "all-to-all")
+    heads = cases.table.micro_batch_size * attention.heads / cases.tensor
+    return AttentionShape(
+        batch_heads=np.where(by_heads, heads / cases.context, heads),
+        queries=np.where(by_heads, cases.sequence, cases.sequence / cases.context),
+        span=visible_span(keys, causal=attention.causal, window=attention.window),
+        keys=keys,
+        head_dim=float(attention.head_dim),
+        value_head_dim=float(attention.value_head_dim),
+    )
+
+
+def _eager(shape: AttentionShape, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
+    peak, element = device.wide_peak(cases.table.precision), element_bytes(cases)
+    forward = np.sum([gemm_seconds(product, peak, element, device) for product in eager_products(shape)], axis=0)
+    return forward, 2 * forward
+
+
+def _forward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
+    casts = cast_bytes(cases, work.attention.cast_elements + work.dense.cast_elements + work.routed.cast_elements)
+    weights = work.attention.weights + work.dense.weights + work.routed.weights
+    casts = casts + np.where(cases.setting("casts_weights") > 0, 6.0 * weights, 0.0)
+    operators = _operators(work, cases)
+    seconds = (
+        work.attention.forward
+        + work.dense.forward
+        + work.routed.forward
+        + work.core[0]
+        + device.memory_seconds(work.traffic.forward + casts + work.adapters.forward_bytes)
+        + operators * device.kernels.kernel_gap_seconds
+    )
+    return seconds, operators
+
+
+def _backward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
+    linears = (work.attention, work.dense, work.routed)
+    casts = cast_bytes(cases, np.sum([part.cast_elements for part in linears], axis=0))
+    input_gradient = (
+        np.sum([part.input_gradient for part in linears], axis=0)
+        + work.core[1]
+        + device.memory_seconds(work.traffic.backward + casts + 2 * work.adapters.forward_bytes)
+        + 2 * _operators(work, cases) * device.kernels.kernel_gap_seconds
+    )
+    trained = np.sum([part.trained_weights for part in linears], axis=0)
+    weight_gradient = np.sum([part.weight_gradient for part in linears], axis=0) + device.memory_seconds(
+        trained * _accumulation_bytes(cases)
+    )
+    return input_gradient, weight_gradient
+
+
+def _accumulation_bytes(cases: LayerCases) -> FloatColumn:
+    """A weight's gradient read and written where it is accumulated; without a fused kernel it is made first."""
+    fused = cases.setting("fused_gradient_accumulation") > 0
+    accumulated = 2 * cases.gradient_bytes
+    made: FloatColumn = accumulated + np.where(fused, 0.0, 2 * element_bytes(cases))
+    return made
+
+
+def _selective(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
+    gap = device.kernels.kernel_gap_seconds
+
+    def again(traffic: Traffic) -> FloatColumn:
+        return device.memory_seconds(traffic.forward) + traffic.operators * gap
+
+    linears = work.attention.forward + work.dense.forward + work.routed.forward
+    by_policy = cases.selective & (cases.table.recompute_modules == 0)
+    products = ALTERNATE_PRODUCTS * linears + device.memory_seconds(work.traffic.forward) + work.traffic.operators * gap
+    modules: FloatColumn = (
+        cases.recomputes("core_attn") * (work.core[0] + again(work.traffic.core_attention))
+        + cases.recomputes("layernorm") * again(work.traffic.norms)
+        + (cases.recomputes("moe_act") | cases.recomputes("mlp") | cases.recomputes("moe"))
+        * again(work.traffic.activation)
+        + cases.recomputes("mlp") * work.dense.forward
+        + cases.recomputes("moe") * work.routed.forward
+        + cases.recomputes("mla_up_proj") * 0.5 * work.attention.forward
+    )
+    return np.where(by_policy, products, modules)
+
+
+def _operators(work: _Work, cases: LayerCases) -> FloatColumn:
+    linears = work.attention.operators + work.dense.operators + work.routed.operators
+    between = work.traffic.operators * np.where(cases.compiled, COMPILED_OPERATORS, 1.0)
+    traffic = work.tensor.collectives + work.context.collectives + work.expert.collectives
+    total: FloatColumn = linears + between + work.adapters.operators + COLLECTIVE_OPERATORS * traffic
+    return total
+
+
+def _operator_seconds(cases: LayerCases, device: Device) -> FloatColumn:
+    seconds: FloatColumn = (
+        device.kernels.operator_seconds
+        * cases.setting("operator_overhead")
+        * np.where(cases.table.cuda_graphs, 0.0, 1.0)
+    )
+    return seconds

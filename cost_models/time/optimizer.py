@@ -1,0 +1,86 @@
+"""The update itself, bound by the memory that it reads and writes, on the GPU or on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.cluster import Host
+from cost_models.problem import Problem
+from cost_models.strategy import DTYPE_BYTES, FloatColumn, StrategyTable
+from cost_models.time.cases import framework_numbers
+from cost_models.time.collectives import Network
+from cost_models.time.data_parallel import dense_groups, expert_groups
+from cost_models.time.device import Device
+from cost_models.time.stage_costs import StageSeconds
+
+STATES: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1, "adafactor": 1, "muon": 1}
+"""State tensors of a weight's size that each update reads and writes (Kingma and Ba, arXiv 1412.6980)."""
+STATE_BYTES: Final = {"adamw-8bit": 1.0, "adafactor": 0.0}
+"""Where the optimizer itself decides: block-wise 8 bit (arXiv 2110.02861), row and column sums (arXiv 1804.04235)."""
+NORM_AND_CLIP_PASSES: Final = 3.0
+"""The gradient norm reads every gradient, clipping reads and writes it."""
+UNSCALE_BYTES: Final = 14.0
+"""fp16: gradients copied to fp32 (2 + 4), unscaled and checked for infinities (4 + 4)."""
+HOST_EFFICIENCY: Final = 0.6
+"""Share of a host's memory bandwidth that DeepSpeed's CPUAdam reaches (arXiv 2101.06840 section 5: bound by memory)."""
+
+
+@dataclass(frozen=True)
+class OptimizerSeconds:
+    """Per strategy, columns (n,)."""
+
+    update: FloatColumn
+    offload: FloatColumn
+    """The part that runs on the host or waits for it."""
+
+
+def optimizer_seconds(
+    problem: Problem, table: StrategyTable, stage: StageSeconds, network: Network, device: Device
+) -> OptimizerSeconds:
+    """Of the given stage, with what the host does for offloaded states."""
+    weights = stage.dense_trained / dense_groups(network, table).sharded
+    weights = weights + stage.routed_trained / expert_groups(network, table).sharded
+    gradient = np.array(DTYPE_BYTES)[table.gradient_dtype]
+    state = np.array(DTYPE_BYTES)[table.optimizer_state_dtype]
+    parameter = np.array(DTYPE_BYTES)[table.parameter_dtype]
+    optimizer = problem.workload.optimizer
+    states = STATES[optimizer] * np.minimum(state, STATE_BYTES.get(optimizer, 8.0))
+    master = 4.0  # read and written once each, whether it is a copy or the stored weight
+    written = np.where(parameter < 4, parameter, 0.0)
+    update = weights * (gradient + 2 * (states + master) + written)
+    cleaning = weights * NORM_AND_CLIP_PASSES * gradient
+    cleaning = cleaning + np.where(table.is_choice("precision", "fp16"), weights * UNSCALE_BYTES, 0.0)
+    on_host = np.where(table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme"), 1.0, 0.0)
+    moved = on_host * table.offload_fraction
+    fixed = framework_numbers("step_overhead_seconds")[table.framework]
+    host = problem.cluster.host
+    offload = np.zeros(len(table))
+    if host is not None and moved.any():
+        offload = moved * _host_seconds(problem, table, host, weights, states)
+    return OptimizerSeconds(device.memory_seconds(cleaning + update * (1 - moved)) + fixed, offload)
+
+
+def _host_seconds(
+    problem: Problem, table: StrategyTable, host: Host, weights: FloatColumn, states: FloatColumn
+) -> FloatColumn:
+    """CPU Adam of all GPUs of a host at once, gradients down and weights up, and states through NVMe.
+
+    ZeRO-Offload (arXiv 2101.06840) section 4.1: 16-bit gradients and weights cross PCIe once a step each; ZeRO-Infinity
+    (arXiv 2104.07857) section 5: states stream from and to NVMe, as fast as the slower of both.
+    """
+    gpus = problem.cluster.gpus_per_node
+    updated = gpus * weights * (2 * (states + 4.0) + 4.0)
+    held = gpus * weights * (states + 4.0)
+    spilled = np.clip((held - host.memory_bytes) / np.maximum(held, 1.0), 0.0, 1.0)
+    compute = updated * (1 - spilled) / (host.memory_bytes_per_s * HOST_EFFICIENCY)
+    if host.cxl_bytes_per_s:
+        compute = np.maximum(compute, updated * spilled / host.cxl_bytes_per_s)
+    wires = weights * (2.0 + 2.0) / (host.pcie_bytes_per_s / host.pcie_shared_by)
+    seconds = compute + wires
+    if host.nvme_read_bytes_per_s and host.nvme_write_bytes_per_s:
+        streamed = held / host.nvme_read_bytes_per_s + held / host.nvme_write_bytes_per_s
+        seconds = np.where(table.is_choice("offload", "nvme"), np.maximum(seconds, streamed), seconds)
+    return seconds
