@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cost_models.architecture import Attention, Block, FeedForward, Linear, MixtureOfExperts, ModelArchitecture
-from cost_models.strategy import IntColumn
+from cost_models.strategy import FloatColumn, IntColumn
 
 NO_LAYOUT: tuple[int, ...] = ()
 """Of a strategy with more model chunks than layers: there is nothing to place, and the rules say so."""
@@ -95,15 +95,22 @@ def _elements(linears: Sequence[Linear]) -> int:
 
 
 def largest_stages(layouts: Sequence[tuple[int, ...]], layout: IntColumn, pipeline: IntColumn) -> IntColumn:
-    """Layers of the largest stage of every strategy; chunk c lives on rank c mod pipeline."""
-    if not len(layout):
-        return layout.copy()
-    base = int(pipeline.max()) + 1
+    """Layers of the largest stage of every strategy."""
+    return busiest_stages(layouts, layout, pipeline, 0.0).astype(np.int64)
+
+
+def busiest_stages(
+    layouts: Sequence[tuple[int, ...]], layout: IntColumn, pipeline: IntColumn, head: float
+) -> FloatColumn:
+    """Work of the busiest stage of every strategy in layers, the head counted as so many on the last one."""
+    base = int(pipeline.max(initial=0)) + 1
     pairs, which = np.unique(layout * base + pipeline, return_inverse=True)
-    largest = [_largest_stage(layouts[pair // base], pair % base) for pair in pairs.tolist()]
-    result: IntColumn = np.array(largest, dtype=np.int64)[which]
+    busiest = [_busiest_stage(layouts[pair // base], pair % base, head) for pair in pairs.tolist()]
+    result: FloatColumn = np.array(busiest, dtype=np.float64)[which]
     return result
 
 
-def _largest_stage(layout: tuple[int, ...], pipeline: int) -> int:
-    return max((sum(layout[stage::pipeline]) for stage in range(min(pipeline, len(layout)))), default=0)
+def _busiest_stage(layout: tuple[int, ...], pipeline: int, head: float) -> float:
+    # Chunk c lives on rank c mod pipeline; a layout may be shorter than the pipeline, which the rules refuse.
+    stages = range(min(pipeline, len(layout)))
+    return max((sum(layout[stage::pipeline]) + head * (stage == pipeline - 1) for stage in stages), default=0.0)

@@ -131,9 +131,10 @@ class StrategyTable:
 
     def row(self, index: int) -> dict[str, Any]:
         """One strategy in the words of the contract, every field filled."""
-        return {name: self._value(name, index) for name in COLUMNS}
+        return {name: self.value(name, index) for name in COLUMNS}
 
-    def _value(self, name: str, index: int) -> Any:
+    def value(self, name: str, index: int) -> Any:
+        """One field of one strategy in the words of the contract."""
         value = getattr(self, name)[index]
         if name in CHOICES:
             return CHOICES[name][value]

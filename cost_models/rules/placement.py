@@ -1,0 +1,258 @@
+"""Warnings that follow from sizes, links and the model alone; no cost is computed for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cost_models.layouts import busiest_stages, head_cost_in_layers
+from cost_models.rules.view import Rule, View
+from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn
+from cost_models.vocabulary import padded_vocabulary
+
+SLOW_LINK_BYTES_PER_S: Final = 6.25e9
+"""50 Gb/s a GPU: what a DGX-1V had (four 100 Gb/s cards for eight GPUs); training clusters since have more."""
+FLASH_HEAD_DIMS: Final = (32, 64, 96, 128, 192, 256)
+"""Head dimensions that flash-attn compiles kernels for; others run padded to the next."""
+TENSOR_CORE_MULTIPLE: Final = 8
+"""Elements in 16 bytes, in whose multiples tensor cores are used fully (NVIDIA, Matrix Multiplication Guide)."""
+WEIGHTS_SHARE: Final = 1 / 4
+"""Of the GPU's memory: replicated weights above it are worth sharding, whatever else is kept."""
+MICRO_BATCHES_PER_STAGE: Final = 4
+"""The bubble is small from four micro-batches a stage (GPipe, arXiv 1811.06965, section 2.3)."""
+ZERO_BUBBLE_MICRO_BATCHES_PER_STAGE: Final = 2
+"""Zero-bubble schedules want at least two micro-batches a stage (arXiv 2401.10241, section 4)."""
+STAGE_IMBALANCE: Final = 1.1
+"""Busiest stage over the mean: every other stage idles for more than a tenth of its own work."""
+EXPERT_IMBALANCE: Final = 1.1
+"""Hottest expert over the mean: beyond it the hottest rank stretches the step by more than a tenth of the experts."""
+FP8_SMALLEST_WIDTH: Final = 2048
+"""Below it casting and scaling eat what fp8 gains (torchao's float8 README: the speed-up of a linear layer passes 1
+between M, K, N of 1024 and 4096)."""
+FLAT_NODES: Final = 16
+"""Hosts that one flat reduction spans; the bus bandwidth of all-reduce falls steadily with nodes (Ultra-Scale Playbook,
+measured on 1 to 64 nodes), which a replicate group (HSDP, several optimizer instances) splits in two levels."""
+
+
+def _domain(view: View) -> int:
+    """GPUs joined by the link inside a domain: an NVLink domain, or a host where that is larger."""
+    return max(view.cluster.nvlink_domain_gpus, view.cluster.gpus_per_node)
+
+
+def _crosses(view: View, span: IntColumn) -> BoolColumn:
+    """Where groups of `span` consecutive ranks do not all lie inside one domain."""
+    domain = _domain(view)
+    return (domain % np.minimum(span, domain) > 0) | (span > domain)
+
+
+def _tensor_crosses(view: View) -> BoolColumn:
+    return (view.tensor > 1) & _crosses(view, view.tensor)
+
+
+def _tensor_crosses_says(view: View) -> str:
+    return (
+        f"groups of tensor_parallel_size {view.tensor[0]} reach beyond the {_domain(view)} GPUs that share a fast "
+        "link: every layer waits for the network"
+    )
+
+
+def _expert_span(view: View) -> IntColumn:
+    return view.expert * view.expert_tensor
+
+
+def _expert_crosses(view: View) -> BoolColumn:
+    return (view.expert > 1) & _crosses(view, _expert_span(view))
+
+
+def _expert_crosses_says(view: View) -> str:
+    return (
+        f"expert_parallel_size {view.expert[0]} x expert_tensor_parallel_size {view.expert_tensor[0]} reaches beyond "
+        f"the {_domain(view)} GPUs that share a fast link: tokens travel to experts over the network"
+    )
+
+
+def _network_bytes_per_s(view: View) -> float:
+    return view.cluster.inter_node.bytes_per_s / view.cluster.inter_node.oversubscription
+
+
+def _slow_link(view: View) -> bool:
+    return view.cluster.gpus > _domain(view) and _network_bytes_per_s(view) < SLOW_LINK_BYTES_PER_S
+
+
+def _slow_link_says(view: View) -> str:
+    return (
+        f"the network gives a GPU {_network_bytes_per_s(view) * 8e-9:.0f} Gb/s; clusters for training have at least "
+        f"{SLOW_LINK_BYTES_PER_S * 8e-9:.0f}"
+    )
+
+
+def _no_peer_to_peer(view: View) -> bool:
+    return view.cluster.gpus_per_node > 1 and not view.cluster.intra_node.peer_to_peer
+
+
+def _no_peer_to_peer_says(view: View) -> str:
+    return f"{view.cluster.gpu.name} has no peer-to-peer access: traffic inside a node goes through host memory"
+
+
+def _odd_head(view: View) -> bool:
+    if view.workload.attention == "flash":
+        return any(dim not in FLASH_HEAD_DIMS for dim in view.dimensions.head_dims)
+    return any(dim % TENSOR_CORE_MULTIPLE for dim in view.dimensions.head_dims)
+
+
+def _odd_head_says(view: View) -> str:
+    if view.workload.attention == "flash":
+        dim = next(dim for dim in view.dimensions.head_dims if dim not in FLASH_HEAD_DIMS)
+        padded = next(kernel for kernel in FLASH_HEAD_DIMS if kernel > dim)
+        return f"head_dim {dim} has no flash attention kernel of its own and runs padded to {padded}"
+    dim = next(dim for dim in view.dimensions.head_dims if dim % TENSOR_CORE_MULTIPLE)
+    return f"head_dim {dim} is no multiple of {TENSOR_CORE_MULTIPLE}: attention does not fill the tensor cores"
+
+
+def _narrowest(view: View) -> IntColumn:
+    """The narrowest side of a large matrix on one rank: the hidden size or a share of a feed-forward width."""
+    narrowest = np.full(len(view.table), view.model.hidden_size, dtype=np.int64)
+    for width in view.dimensions.ffn_widths:
+        narrowest = np.minimum(narrowest, width // view.tensor)
+    for width in view.dimensions.expert_widths:
+        narrowest = np.minimum(narrowest, width // view.expert_tensor)
+    return narrowest
+
+
+def _fp8_gain(view: View) -> float:
+    peaks = view.cluster.gpu.peak_flops_per_s
+    return peaks.get("fp8", 0.0) / peaks.get("bf16", np.inf)
+
+
+def _fp8(view: View) -> BoolColumn:
+    small = _narrowest(view) < FP8_SMALLEST_WIDTH
+    return view.table.is_choice("precision", "fp8") & (small | (_fp8_gain(view) <= 1))
+
+
+def _fp8_says(view: View) -> str:
+    if _fp8_gain(view) <= 1:
+        return f"{view.cluster.gpu.name} multiplies no faster in fp8 than in bf16"
+    return (
+        f"matrices {_narrowest(view)[0]} wide on a rank are too small for fp8 (below {FP8_SMALLEST_WIDTH}): casts and "
+        "scales eat the gain"
+    )
+
+
+def _weight_bytes(view: View) -> FloatColumn:
+    """Weights on one rank, experts spread over their own ranks."""
+    routed = sum(
+        part.experts.routed.parameters
+        for kind in view.model.layer_blocks
+        if (part := view.model.blocks[kind]).experts is not None
+    )
+    dense = (view.model.parameters - routed) / view.tensor
+    experts = routed / (view.expert * view.expert_tensor)
+    return np.array(DTYPE_BYTES)[view.table.parameter_dtype] * (dense + experts) / view.pipeline
+
+
+def _replicated(view: View) -> BoolColumn:
+    share = _weight_bytes(view) / view.cluster.capacity_bytes
+    return (view.table.zero_stage < 3) & (view.data > 1) & (share > WEIGHTS_SHARE)
+
+
+def _replicated_says(view: View) -> str:
+    size = _weight_bytes(view)[0]
+    return (
+        f"each of {view.data[0]} data-parallel ranks keeps all its weights ({size / 2**30:.1f} GiB, "
+        f"{size / view.cluster.capacity_bytes:.0%} of the GPU): zero_stage 3 would shard them"
+    )
+
+
+def _imbalanced_experts(view: View) -> BoolColumn:
+    return (view.expert > 1) & (view.workload.expert_imbalance > EXPERT_IMBALANCE)
+
+
+def _imbalanced_experts_say(view: View) -> str:
+    return (
+        f"the hottest expert gets {view.workload.expert_imbalance:g} times the mean: the other ranks of "
+        f"expert_parallel_size {view.expert[0]} wait for it"
+    )
+
+
+def _padded(view: View) -> BoolColumn:
+    broken: BoolColumn = padded_vocabulary(view.model, view.table) != view.model.vocab_size
+    return broken
+
+
+def _padded_says(view: View) -> str:
+    multiple = view.framework.vocabulary_multiple * int(view.tensor[0])
+    padded = padded_vocabulary(view.model, view.table)[0]
+    return f"vocabulary {view.model.vocab_size} is padded to {padded}, a multiple of {multiple}"
+
+
+def _wanted(view: View) -> IntColumn:
+    zero_bubble = view.table.is_choice("pipeline_schedule", "zero-bubble")
+    return view.pipeline * np.where(zero_bubble, ZERO_BUBBLE_MICRO_BATCHES_PER_STAGE, MICRO_BATCHES_PER_STAGE)
+
+
+def _few(view: View) -> BoolColumn:
+    # Interleaving divides the bubble by the chunks of a stage (arXiv 2104.04473, section 2.2).
+    return (view.pipeline > 1) & (view.micro_batches * view.virtual < _wanted(view))
+
+
+def _few_says(view: View) -> str:
+    virtual = int(view.virtual[0])
+    chunks = f" x {virtual} chunks" if virtual > 1 else ""
+    return (
+        f"{view.micro_batches[0]} micro-batches{chunks} for {view.pipeline[0]} stages leave a large bubble; "
+        f"{_wanted(view)[0]} would keep it small"
+    )
+
+
+def _stage_excess(view: View) -> FloatColumn:
+    """Busiest stage over the mean, in layers, the head counted."""
+    head = head_cost_in_layers(view.model)
+    busiest = busiest_stages(view.table.layouts, view.table.layers_per_stage, view.pipeline, head)
+    return busiest * view.pipeline / (view.model.layers + head)
+
+
+def _imbalanced_stages(view: View) -> BoolColumn:
+    return _stage_excess(view) > STAGE_IMBALANCE
+
+
+def _imbalanced_stages_say(view: View) -> str:
+    return (
+        f"the busiest stage has {_stage_excess(view)[0] - 1:.0%} more to do than the mean (the head counts as "
+        f"{head_cost_in_layers(view.model):.1f} layers)"
+    )
+
+
+def _reducing_nodes(view: View) -> IntColumn:
+    """Hosts over which one flat gradient reduction is spread."""
+    ranks = view.tensor * view.context * view.data // view.replicate
+    return -(-ranks // view.cluster.gpus_per_node)
+
+
+def _flat(view: View) -> BoolColumn:
+    able = view.able(lambda framework: framework.replicated_shards)
+    broken: BoolColumn = able & (view.data > 1) & (view.replicate == 1) & (_reducing_nodes(view) > FLAT_NODES)
+    return broken
+
+
+def _flat_says(view: View) -> str:
+    return (
+        f"gradients are reduced in one step over {_reducing_nodes(view)[0]} nodes: data_parallel_replicate_size > 1 "
+        "would reduce them inside groups of nodes first"
+    )
+
+
+PLACEMENT: Final = (
+    Rule("tensor_parallel_crosses_nodes", _tensor_crosses, _tensor_crosses_says),
+    Rule("expert_parallel_crosses_domain", _expert_crosses, _expert_crosses_says),
+    Rule("slow_link", _slow_link, _slow_link_says),
+    Rule("peer_to_peer_missing", _no_peer_to_peer, _no_peer_to_peer_says),
+    Rule("odd_head_dimension", _odd_head, _odd_head_says),
+    Rule("fp8_without_gain", _fp8, _fp8_says),
+    Rule("weights_replicated", _replicated, _replicated_says),
+    Rule("experts_imbalanced", _imbalanced_experts, _imbalanced_experts_say),
+    Rule("vocabulary_padded", _padded, _padded_says),
+    Rule("few_micro_batches", _few, _few_says),
+    Rule("stages_imbalanced", _imbalanced_stages, _imbalanced_stages_say),
+    Rule("flat_all_reduce_across_nodes", _flat, _flat_says),
+)
