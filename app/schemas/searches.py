@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from app.pagination import Cursor
 from app.schemas import examples
 from app.schemas.base import Degree, QueryModel, RequestModel, ResponseModel, Text
 from app.schemas.clusters import ClusterInput
@@ -121,8 +122,8 @@ class SearchListQuery(QueryModel):
     """Which searches to list."""
 
     limit: int = Field(20, ge=1, le=100, description="Items of a page.")
-    cursor: Annotated[str, Field(max_length=512)] | None = Field(None, description="`next_cursor` of the page before.")
+    cursor: Cursor | None = Field(None, description="`next_cursor` of the page before.")
     status: SearchStatus | None = Field(None, description="Only searches that stand there.")
-    label: Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9_./-]{1,64}=[^\x00]*$")] | None = Field(
-        None, description="Only searches with this label, as `name=value`."
+    label: Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9_./-]{1,64}(=[^\x00]*)?$")] | None = Field(
+        None, description="Only searches with this label: `name=value`, or `name` whatever its value."
     )

@@ -39,7 +39,7 @@ def inspect_model(given: ModelInput) -> dict[str, Any]:
 
 
 def _describe(model: ModelArchitecture) -> dict[str, Any]:
-    """The names of `ModelInput.architecture`, then what they cannot say: every distinct block and which layers use it."""
+    """The names of `ModelInput.architecture`, then what they cannot say: every distinct block, the layers using it."""
     described = asdict(model)
     used = [model.blocks[kind] for kind in model.layer_blocks]
     attention = used[-1].attention

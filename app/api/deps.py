@@ -1,0 +1,83 @@
+"""What endpoints depend on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Path, Query, Request
+
+from app.errors import UnsupportedMedia
+from app.ratelimit import RateLimiter
+from app.schemas.base import NoQuery
+from app.security import PresentedKey, Scope, identify
+from app.services.searches import SearchNotFound, SearchService
+
+IDENTIFIER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+_PROBLEMS: Final = {
+    401: "A key is needed.",
+    403: "The key lacks a scope.",
+    404: "There is no such thing.",
+    409: "The state does not allow it.",
+    413: "The body is too large.",
+    415: "The body is not `application/json`.",
+    422: "The request breaks a rule; `errors` names the fields.",
+    429: "The rate limit is used up; see `Retry-After`.",
+    500: "A fault of the service.",
+    503: "The database does not answer; see `Retry-After`.",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documentation of the problems that an operation answers."""
+    return {
+        status: {
+            "description": _PROBLEMS[status],
+            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
+        }
+        for status in statuses
+    }
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Every operation under `/v1`: a key with the scope where keys are needed, and the caller's rate limit."""
+
+    scope: Scope
+
+    def __call__(self, request: Request, presented: PresentedKey) -> None:
+        """Let the request pass, or raise."""
+        limiter: RateLimiter = request.app.state.rate_limiter
+        limiter.hit(identify(request, presented, self.scope))
+
+
+def json_body(request: Request) -> None:
+    """The body is declared to be JSON. A browser cannot send that across sites without asking first."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMedia
+
+
+def search_service(request: Request) -> SearchService:
+    """The use cases on searches."""
+    service: SearchService = request.app.state.searches
+    return service
+
+
+def search_id(
+    id: Annotated[str, Path(description="The search's id.", examples=["0193a0e5-0000-7000-8000-000000000000"])],
+) -> str:
+    """An id as this service makes them; anything else names no search."""
+    if not IDENTIFIER.fullmatch(id):
+        raise SearchNotFound(id)
+    return id
+
+
+CanRead: Final = Depends(Guard("read"))
+CanWrite: Final = Depends(Guard("write"))
+JsonBody: Final = Depends(json_body)
+Searches = Annotated[SearchService, Depends(search_service)]
+SearchId = Annotated[str, Depends(search_id)]
+NoParameters = Annotated[NoQuery, Query()]
