@@ -73,8 +73,8 @@ class DecoderFamily:
     parallel: Switch = False
     norms_parallel: int = 1
     qk_norm: Switch = False
-    qk_norm_span: Literal["head", "width"] = "head"
-    """One norm shared by all heads, or weights over all of them."""
+    qk_norm_span: Literal["head", "width", "hidden"] = "head"
+    """One norm shared by all heads, weights over all of them, or over all of them if they made up the hidden size."""
     qk_norm_weights: int = 1
     windows: WindowPolicy = full_attention
     feed_forwards: FeedForwardPolicy | None = None
@@ -160,8 +160,10 @@ def _shape(family: DecoderFamily, keys: ConfigKeys) -> Shape:
 
 def _head_dim(family: DecoderFamily, keys: ConfigKeys, hidden: int, heads: int) -> int:
     if not family.own_head_dim:
-        keys.ignore("head_dim")
-        return divided_head_dim(keys, hidden, heads)
+        dim = divided_head_dim(keys, hidden, heads)
+        if (given := keys.optional_size("head_dim", dim)) != dim:
+            keys.assumptions.append(f"hf_config.head_dim {given} ignored: {keys.model_type} uses hidden size / heads")
+        return dim
     if keys.fields.get("head_dim") is not None or (family.head_dim is not None and "head_dim" not in keys.fields):
         return keys.size("head_dim", family.head_dim)
     dim = hidden // heads if family.floor_head_dim else divided_head_dim(keys, hidden, heads)
@@ -196,7 +198,7 @@ def _blocks(family: DecoderFamily, keys: ConfigKeys, shape: Shape) -> list[Block
             extras=AttentionExtras(
                 window=window,
                 norms=2 if qk_norm else 0,
-                norm_parameters=_qk_norm_size(family, shape.heads) if qk_norm else 0,
+                norm_parameters=_qk_norm_size(family, shape) if qk_norm else 0,
                 other_parameters=shape.heads.query if family.sinks else 0,
                 soft_cap=soft_cap,
             ),
@@ -215,9 +217,14 @@ def _blocks(family: DecoderFamily, keys: ConfigKeys, shape: Shape) -> list[Block
     ]
 
 
-def _qk_norm_size(family: DecoderFamily, heads: Heads) -> int:
-    span = 2 * heads.dim if family.qk_norm_span == "head" else heads.query_width + heads.key_value_width
-    return family.qk_norm_weights * span
+def _qk_norm_size(family: DecoderFamily, shape: Shape) -> int:
+    heads = shape.heads
+    spans = {
+        "head": 2 * heads.dim,
+        "width": heads.query_width + heads.key_value_width,
+        "hidden": shape.hidden + shape.hidden // heads.query * heads.key_value,
+    }
+    return family.qk_norm_weights * spans[family.qk_norm_span]
 
 
 def _switch(keys: ConfigKeys, switch: Switch) -> bool:

@@ -88,7 +88,7 @@ FAMILIES: Final = {
         fixed=(("use_gated_activation", (True,)), ("use_parallel_block", (True,))),
     ),
     "cohere2": DecoderFamily(
-        vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, own_head_dim=False, max_positions=8192, tied=True,
+        vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, max_positions=8192, tied=True,
         norm="layernorm", norm_weights=1, qkv_bias=("attention_bias", False), out_bias=("attention_bias", False),
         parallel=True, windows=alternating(4096, 4, pattern_key="sliding_window_pattern"),
         inert=("logit_scale", "layer_switch", "order_of_interleaved_layers", "position_embedding_type", "rotary_pct",

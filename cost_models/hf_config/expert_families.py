@@ -20,7 +20,10 @@ Parts = Sequence[FeedForward | MixtureOfExperts]
 
 
 def experts_per_token(keys: ConfigKeys, key: str, default: int | None, experts: int) -> int:
-    """Experts that a token uses, at most all of them."""
+    """Experts that a token uses, at most all of them; without experts the key has no meaning and may be anything."""
+    if not experts:
+        keys.ignore(key)
+        return 0
     per_token = keys.size(key, default)
     if per_token > experts:
         raise keys.error(key, "too_large", f"{key} {per_token} must not exceed the {experts} experts")
@@ -65,9 +68,9 @@ def _qwen2_moe(keys: ConfigKeys, shape: Shape) -> Parts:
     experts = keys.count("num_experts", 60)
     width = keys.size("moe_intermediate_size", 1408)
     shared = _gated(shape, keys.size("shared_expert_intermediate_size", 5632))
+    per_token = experts_per_token(keys, "num_experts_per_tok", 4, experts)
     if not experts:
         return _sparse_steps(keys, shape, None)
-    per_token = experts_per_token(keys, "num_experts_per_tok", 4, experts)
     routed = _gated(shape, width, experts)
     return _sparse_steps(
         keys, shape, mixture(shape.hidden, experts, per_token, routed, shared=shared, shared_gate=True)
@@ -77,9 +80,9 @@ def _qwen2_moe(keys: ConfigKeys, shape: Shape) -> Parts:
 def _qwen3_moe(keys: ConfigKeys, shape: Shape) -> Parts:
     experts = keys.count("num_experts", 128)
     width = keys.size("moe_intermediate_size", 768)
+    per_token = experts_per_token(keys, "num_experts_per_tok", 8, experts)
     if not experts:
         return _sparse_steps(keys, shape, None)
-    per_token = experts_per_token(keys, "num_experts_per_tok", 8, experts)
     return _sparse_steps(keys, shape, mixture(shape.hidden, experts, per_token, _gated(shape, width, experts)))
 
 
@@ -118,7 +121,7 @@ FAMILIES: Final = {
     ),
     "olmoe": DecoderFamily(
         vocab=50304, hidden=2048, ffn=2048, layers=16, heads=16, max_positions=4096, qk_norm=True,
-        qk_norm_span="width", qkv_bias=("attention_bias", False), out_bias=("attention_bias", False),
+        qk_norm_span="hidden", qkv_bias=("attention_bias", False), out_bias=("attention_bias", False),
         feed_forwards=_olmoe, inert=("clip_qkv", *ROUTER_KEYS),
     ),
     "gpt_oss": DecoderFamily(

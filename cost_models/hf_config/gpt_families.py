@@ -31,7 +31,7 @@ class _Gpt:
     layers: int
     vocab: int
     positions: PositionKind
-    max_positions: int
+    max_positions: int | None
     tied: bool
     norm_vectors: int = 2
     """Vectors of one norm: weight and bias."""
@@ -246,7 +246,7 @@ def read_bloom(keys: ConfigKeys) -> ModelArchitecture:
         layers=keys.layers("n_layer", 2),
         vocab=keys.size("vocab_size", 250880),
         positions="alibi",
-        max_positions=2048,
+        max_positions=None,
         tied=keys.flag("tie_word_embeddings", True),
         embedding_norm=True,
     )

@@ -16,7 +16,7 @@ def read_llama4_text(keys: ConfigKeys) -> ModelArchitecture:
         "attn_scale",
         "attn_temperature_tuning",
         "floor_scale",
-        "for_llm_compression",
+        "for_llm_compressor",
         "head_dim",
         "output_router_logits",
     )
@@ -30,17 +30,13 @@ def read_llama4_text(keys: ConfigKeys) -> ModelArchitecture:
     def perceptron(width: int, copies: int = 1) -> FeedForward:
         return feed_forward(hidden, width, gated=True, activation=activation, copies=copies)
 
-    experts = keys.size("num_local_experts", 16)
-    width = keys.size("intermediate_size", 8192)
-    sparse = mixture(
-        hidden,
-        experts,
-        experts_per_token(keys, "num_experts_per_tok", 1, experts),
-        perceptron(width, experts),
-        shared=perceptron(width),
-    )
-    dense = perceptron(keys.size("intermediate_size_mlp", 16384))
     sparse_layers = _sparse_layers(keys, layers)
+    # A model without sparse layers (MobileLLM-R1) says 0 experts.
+    experts = keys.size("num_local_experts", 16) if sparse_layers else keys.count("num_local_experts", 16)
+    per_token = experts_per_token(keys, "num_experts_per_tok", 1, experts)
+    width = keys.size("intermediate_size", 8192)
+    sparse = mixture(hidden, experts, per_token, perceptron(width, experts), shared=perceptron(width))
+    dense = perceptron(keys.size("intermediate_size_mlp", 16384))
     rotary = rotary_layers(keys, layers)
     windows = by_layer_types(keys, layers, keys.optional_size("attention_chunk_size", 8192), rotary)
     qk_norm = keys.flag("use_qk_norm", True)  # L2 norms without weights, on rotary layers
@@ -77,6 +73,9 @@ def read_llama4_text(keys: ConfigKeys) -> ModelArchitecture:
 
 
 def _sparse_layers(keys: ConfigKeys, layers: int) -> set[int]:
-    step = keys.size("interleave_moe_layer_step", 1)
     listed = keys.integers("moe_layers")
-    return set(range(step - 1, layers, step)) if listed is None else set(listed)
+    if listed is not None:
+        keys.ignore("interleave_moe_layer_step")
+        return set(listed) & set(range(layers))
+    step = keys.size("interleave_moe_layer_step", 1)
+    return set(range(step - 1, layers, step))
