@@ -141,3 +141,5 @@ class Framework:
     """Gradients travel in the compute precision, whatever they are accumulated in."""
     hidden_pipeline_traffic: float
     """Share of the activations' transfers between chunks that interleaved schedules overlap."""
+    flattens_weights: bool
+    """Setting up ZeRO-1 or 2 copies the weights into flat buffers beside the originals."""

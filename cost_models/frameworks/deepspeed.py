@@ -80,4 +80,5 @@ DEEPSPEED = Framework(
     gathers_every_micro_batch=(3,),
     reduces_in_16_bit=False,
     hidden_pipeline_traffic=0.0,
+    flattens_weights=True,
 )

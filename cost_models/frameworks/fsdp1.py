@@ -75,4 +75,5 @@ FSDP1 = Framework(
     gathers_every_micro_batch=(2, 3),
     reduces_in_16_bit=True,  # llm-foundry: mixed_precision PURE reduces in bf16
     hidden_pipeline_traffic=0.0,
+    flattens_weights=False,
 )

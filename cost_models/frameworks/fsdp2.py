@@ -75,4 +75,5 @@ FSDP2 = Framework(
     gathers_every_micro_batch=(2, 3),
     reduces_in_16_bit=False,  # torchtitan: mixed_precision_reduce = float32
     hidden_pipeline_traffic=0.0,
+    flattens_weights=False,
 )

@@ -78,4 +78,5 @@ MEGATRON_LM = Framework(
     gathers_every_micro_batch=(3,),
     reduces_in_16_bit=False,
     hidden_pipeline_traffic=0.9,  # overlap_p2p_comm, on with interleaving
+    flattens_weights=False,
 )

@@ -75,4 +75,5 @@ NANOTRON = Framework(
     gathers_every_micro_batch=(),
     reduces_in_16_bit=False,
     hidden_pipeline_traffic=0.0,
+    flattens_weights=False,
 )
