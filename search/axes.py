@@ -1,0 +1,193 @@
+"""The axes of the coarse lattice: which values each field takes for one framework on one cluster.
+
+Legend: t tensor, c context, d data, p pipeline, v virtual pipeline size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cost_models.architecture import ModelArchitecture
+from cost_models.cluster import Cluster
+from cost_models.framework import Framework
+from search.problem import SearchProblem
+
+LARGEST_VIRTUAL: Final = 12
+"""Chunks of a stage beyond which the bubble that is left, (p - 1) / (v m), is below that of the next knob."""
+LEAST_CONTEXT_TOKENS: Final = 1024
+"""Tokens of a sequence that a context rank keeps at least: below, ring steps are shorter than their messages."""
+LARGEST_MICRO_BATCH_TOKENS: Final = 2**18
+"""Micro-batches above saturate every GPU of the catalog long before."""
+LEAST_TENSOR_REACH: Final = 8
+"""Tensor sizes are tried up to a node or an NVLink domain, and to 8 on smaller hosts."""
+CHECKPOINTED_SHARES: Final = (0.25, 0.5, 0.75, 1.0)
+"""Of a stage's layers under full checkpointing; the study refines the count."""
+FORK_ONLY: Final = {"megatron-lm": ("zero-bubble",)}
+"""Schedules that a framework has in a fork only (sail-sg's of Megatron-LM): searched where `space` names them."""
+LATTICE_FIELDS: Final = frozenset(
+    {
+        "framework",
+        "data_parallel_size",
+        "data_parallel_replicate_size",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "virtual_pipeline_size",
+        "pipeline_schedule",
+        "context_parallel_size",
+        "context_parallel_kind",
+        "expert_parallel_size",
+        "expert_tensor_parallel_size",
+        "zero_stage",
+        "micro_batch_size",
+        "activation_checkpointing",
+        "checkpointed_layers",
+        "offload",
+        "offload_fraction",
+    }
+)
+"""Fields with an axis of their own; any other field that `space` names becomes one."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Values of every axis, in the words of the contract. None in a value: left to the framework's default."""
+
+    framework: str
+    tensor: tuple[int, ...]
+    context: tuple[int, ...]
+    context_kinds: tuple[str | None, ...]
+    pipeline: tuple[int, ...]
+    schedules: tuple[tuple[int, str | None], ...]
+    """Pairs of virtual pipeline size and schedule."""
+    micro: tuple[int, ...]
+    zero: tuple[int, ...]
+    replicate: tuple[int, ...] | None
+    """None: whole shards, and shards inside an NVLink domain where the framework can."""
+    expert: tuple[int, ...]
+    expert_tensor: tuple[int | None, ...]
+    """0 stands for the tensor size."""
+    checkpointing: tuple[tuple[str, float | int | None], ...]
+    """Pairs of a mode and a share of the stage's layers (float) or a number of layers (int); None: all."""
+    offload: tuple[tuple[str, float], ...]
+    others: Mapping[str, tuple[Any, ...]]
+    """Fields of `space` without an axis of their own."""
+
+    @property
+    def combinations(self) -> int:
+        """All combinations of the axes, before any rule."""
+        replicate = 2 if self.replicate is None else len(self.replicate)
+        sizes = (
+            *(self.tensor, self.context, self.context_kinds, self.pipeline, self.schedules, self.micro, self.zero),
+            *(self.expert, self.expert_tensor, self.checkpointing, self.offload),
+            *self.others.values(),
+        )
+        return replicate * math.prod(len(values) for values in sizes)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    small = [value for value in range(1, math.isqrt(number) + 1) if number % value == 0]
+    return tuple(sorted({*small, *(number // value for value in small)}))
+
+
+def lattice_axes(search: SearchProblem, cluster: Cluster, framework: Framework) -> Axes:
+    """The axes of one framework on one cluster size, narrowed by `space`."""
+    named = search.space
+    model, workload = search.model, search.workload
+    gpus = divisors(cluster.gpus)
+    length = model.sequence_length or workload.sequence_length
+    reach = max(cluster.gpus_per_node, cluster.nvlink_domain_gpus, LEAST_TENSOR_REACH)
+    pipelines = tuple(p for p in gpus if p == 1 or (framework.pipeline_zero_stages and p <= model.layers))
+    contexts = tuple(
+        c for c in gpus if c == 1 or (framework.context_parallel_kinds and length >= c * LEAST_CONTEXT_TOKENS)
+    )
+    return Axes(
+        framework=framework.name,
+        tensor=_named(named, "tensor_parallel_size")
+        or tuple(t for t in gpus if t == 1 or (framework.tensor_parallel and t <= reach)),
+        context=_named(named, "context_parallel_size") or contexts,
+        context_kinds=_named(named, "context_parallel_kind") or framework.context_parallel_kinds or (None,),
+        pipeline=_named(named, "pipeline_parallel_size") or pipelines,
+        schedules=_schedules(search, framework, pipelines),
+        micro=_named(named, "micro_batch_size")
+        or tuple(b for b in divisors(workload.global_batch_size) if b == 1 or b * length <= LARGEST_MICRO_BATCH_TOKENS),
+        zero=_named(named, "zero_stage") or framework.zero_stages,
+        replicate=_named(named, "data_parallel_replicate_size") or (None if framework.replicated_shards else (1,)),
+        **_expert_axes(search, framework),
+        checkpointing=_checkpointing(search, framework),
+        offload=_offload(search, cluster, framework),
+        others={name: tuple(values) for name, values in named.items() if name not in LATTICE_FIELDS},
+    )
+
+
+def _named(space: Mapping[str, tuple[Any, ...]], name: str) -> tuple[Any, ...]:
+    # A value named twice is one value.
+    return tuple(dict.fromkeys(space.get(name, ())))
+
+
+def _schedules(
+    search: SearchProblem, framework: Framework, pipelines: tuple[int, ...]
+) -> tuple[tuple[int, str | None], ...]:
+    if not framework.pipeline_schedules and not {"virtual_pipeline_size", "pipeline_schedule"} & search.space.keys():
+        return ((1, None),)
+    forks = FORK_ONLY.get(framework.name, ())
+    schedules = _named(search.space, "pipeline_schedule") or tuple(
+        name for name in framework.pipeline_schedules if name not in forks
+    )
+    virtual = _named(search.space, "virtual_pipeline_size") or _virtual_sizes(search.model, pipelines)
+    pairs: list[tuple[int, str | None]] = []
+    for schedule in schedules:
+        chunks = {"interleaved": [v for v in virtual if v > 1], "zero-bubble": [v for v in virtual if v <= 2]}
+        pairs.extend((v, schedule) for v in chunks.get(schedule, [v for v in virtual if v == 1]))
+    # Sizes and schedules that exclude each other: the rules say which one is broken.
+    return tuple(pairs) or tuple((v, schedule) for v in virtual for schedule in schedules)
+
+
+def _virtual_sizes(model: ModelArchitecture, pipelines: tuple[int, ...]) -> tuple[int, ...]:
+    """1, 2, 4, 8, and the sizes that give every chunk the same (embedding and loss counted as layers or not)."""
+    equal = {
+        v
+        for p in pipelines
+        for v in range(2, LARGEST_VIRTUAL + 1)
+        if p > 1 and p * v <= model.layers and 0 in (model.layers % (p * v), (model.layers + 2) % (p * v))
+    }
+    return tuple(sorted({1, 2, 4, 8} | equal))
+
+
+def _expert_axes(search: SearchProblem, framework: Framework) -> dict[str, Any]:
+    experts = [block.experts.experts for block in search.model.blocks if block.experts]
+    possible = bool(experts) and framework.expert_parallel
+    sizes = divisors(math.gcd(*experts)) if possible else (1,)
+    return {
+        "expert": _named(search.space, "expert_parallel_size") or sizes,
+        "expert_tensor": _named(search.space, "expert_tensor_parallel_size")
+        or ((1, 0) if possible and framework.expert_tensor_parallel else (None,)),
+    }
+
+
+def _checkpointing(search: SearchProblem, framework: Framework) -> tuple[tuple[str, float | int | None], ...]:
+    modes = _named(search.space, "activation_checkpointing") or framework.activation_checkpointing
+    layers = _named(search.space, "checkpointed_layers")
+    pairs: list[tuple[str, float | int | None]] = []
+    for mode in modes:
+        if mode == "none":
+            pairs.append((mode, None))
+        elif layers:
+            pairs.extend((mode, count) for count in layers)
+        else:
+            pairs.extend((mode, share) for share in (CHECKPOINTED_SHARES if mode == "full" else (1.0,)))
+    return tuple(pairs)
+
+
+def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> tuple[tuple[str, float], ...]:
+    kinds = _named(search.space, "offload")
+    if not kinds:
+        # Offloaded activations are not priced, and a host that is not known cannot be planned with.
+        usable = {"optimizer", "optimizer-and-parameters"} if cluster.host else set()
+        usable |= {"nvme"} if cluster.host and cluster.host.nvme_bytes else set()
+        kinds = ("none", *(kind for kind in framework.offloads if kind in usable))
+    fractions = _named(search.space, "offload_fraction") or (1.0,)
+    return tuple((kind, fraction) for kind in kinds for fraction in fractions)

@@ -1,0 +1,104 @@
+"""Scores strategies with the cost models: rules first, then time and memory of those that break none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from cost_models.answer import score_answers
+from cost_models.estimate import score
+from cost_models.memory import fit
+from cost_models.resolve import resolve_strategies
+from cost_models.rules import violations
+from cost_models.strategy import BoolColumn, FloatColumn, PartialColumns, StrategyTable, partial_columns
+from search.candidates import Candidates
+from search.problem import SearchProblem
+
+EVEN_ODDS: Final = 0.5
+SECONDS_PER_HOUR: Final = 3_600
+SECONDS_PER_DAY: Final = 86_400
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """The cost models, asked about one search. Remembers the defaults that were filled in."""
+
+    search: SearchProblem
+    assumptions: dict[str, None] = field(default_factory=dict)
+    """Sentences in the order of their first use."""
+
+    def resolve(self, cluster: int, partial: PartialColumns) -> StrategyTable:
+        """Strategies with every field filled."""
+        resolved = resolve_strategies(self.search.problems[cluster], partial)
+        self.assumptions.update(dict.fromkeys(resolved.assumptions))
+        return resolved.table
+
+    def resolve_strategies(self, cluster: int, strategies: Sequence[Mapping[str, Any]]) -> StrategyTable:
+        """Strategies in the words of the contract, every field filled."""
+        return self.resolve(cluster, partial_columns(strategies))
+
+    def evaluate(self, cluster: int, table: StrategyTable, *, only_bounding_stages: bool = False) -> Candidates:
+        """Every strategy of a table, in order; a sweep looks at the bounding stages only."""
+        problem = self.search.problems[cluster]
+        broken = violations(problem, table)
+        valid = np.flatnonzero(broken == 0)
+        scored = score(
+            problem,
+            table.take(valid),
+            memory_confidence=self.search.memory_confidence,
+            only_bounding_stages=only_bounding_stages,
+        )
+        even_odds = fit(problem, scored.memory, EVEN_ODDS)
+
+        def spread(values: FloatColumn) -> FloatColumn:
+            column = np.full(len(table), np.nan)
+            column[valid] = values
+            return column
+
+        def mark(values: BoolColumn) -> BoolColumn:
+            column = np.zeros(len(table), dtype=np.bool_)
+            column[valid] = values
+            return column
+
+        return Candidates(
+            table=table,
+            cluster=np.full(len(table), cluster, dtype=np.int64),
+            violations=broken,
+            step_seconds=spread(scored.step_seconds),
+            peak_bytes=spread(scored.peak_bytes),
+            required_upper_bytes=spread(scored.fit.required_upper_bytes),
+            oom_probability=spread(scored.fit.oom_probability),
+            fits=mark(scored.fit.fits),
+            fits_at_even_odds=mark(even_odds.fits),
+            in_time=mark(self._in_time(scored.step_seconds)),
+            objective=spread(scored.step_seconds * self.price(cluster)),
+        )
+
+    def evaluate_strategies(self, cluster: int, strategies: Sequence[Mapping[str, Any]]) -> Candidates:
+        """Strategies in the words of the contract."""
+        return self.evaluate(cluster, self.resolve_strategies(cluster, strategies))
+
+    def answers(self, cluster: int, table: StrategyTable) -> list[dict[str, Any]]:
+        """The contract's Estimate of valid strategies."""
+        problem = self.search.problems[cluster]
+        return score_answers(problem, score(problem, table, memory_confidence=self.search.memory_confidence))
+
+    def _in_time(self, step_seconds: FloatColumn) -> BoolColumn:
+        workload, deadline_days = self.search.workload, self.search.deadline_days
+        if deadline_days is None or workload.training_tokens is None:
+            return np.ones(len(step_seconds), dtype=np.bool_)
+        steps = workload.training_tokens / workload.tokens
+        in_time: BoolColumn = step_seconds * steps <= deadline_days * SECONDS_PER_DAY
+        return in_time
+
+    def price(self, index: int) -> float:
+        """What a second of a whole cluster counts: itself, dollars, or joules at the GPUs' rated power."""
+        cluster = self.search.clusters[index]
+        if self.search.objective == "cost":
+            return cluster.gpus * (cluster.usd_per_gpu_hour or 0.0) / SECONDS_PER_HOUR
+        if self.search.objective == "energy":
+            return cluster.gpus * cluster.gpu.tdp_watts
+        return 1.0

@@ -1,0 +1,196 @@
+"""The Optuna study: multivariate TPE over `StudySpace`, asked and told in blocks.
+
+A block is scored in one call of the cost models. Every block starts from a study rebuilt out of the trials told so far
+and a sampler seeded by (seed, block), so that a search that was interrupted between two blocks continues exactly as if
+it had not been. Points that repeat are answered from what is known.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import optuna
+
+from cost_models.strategy import StrategyTable
+from cost_models.units import GIB
+from search.candidates import Candidates, join
+from search.evaluator import Evaluator
+from search.result import Progress, StoppedBy, Trial
+from search.space import allows
+from search.study_space import Parameters, Proposal, StudySpace, relieved
+from search.watch import Watch
+
+BLOCK_TRIALS: Final = 32
+UNPRICED: Final = 1e9
+"""Told as the value of a strategy that breaks a rule: it has no figures, and its constraints rank it."""
+
+Report = Callable[[Progress, Sequence[Trial]], None]
+
+
+@dataclass
+class StudyOutcome:
+    """What the study tried. `candidates` are the distinct strategies, in order of their first trial."""
+
+    trials: list[Trial] = field(default_factory=list)
+    blocks: list[Candidates] = field(default_factory=list)
+    stopped_by: StoppedBy = "trials"
+
+    @property
+    def candidates(self) -> Candidates | None:
+        """All distinct strategies tried; None before the first block."""
+        return join(self.blocks) if self.blocks else None
+
+
+def run_study(
+    evaluator: Evaluator,
+    space: StudySpace,
+    seeds: Sequence[Parameters],
+    past: Sequence[Trial],
+    watch: Watch,
+    report: Report,
+) -> StudyOutcome:
+    """Try the seeds, then what the sampler asks for, until the budget ends; trials of `past` are not asked again."""
+    study = _Study(evaluator, space)
+    budget = evaluator.search.trials
+    for block, begin in enumerate(range(0, budget, BLOCK_TRIALS)):
+        if stopped_by := watch.stopped_by():
+            study.outcome.stopped_by = stopped_by
+            break
+        size = min(BLOCK_TRIALS, budget - begin)
+        known = past[begin : begin + size]
+        if len(known) == size:
+            trials = study.tell([trial.parameters for trial in known])
+        else:
+            trials = study.tell(_ask(study, block, size, seeds[begin : begin + size]))
+        report(Progress("study", begin + size, budget, begin + size, study.best_step_seconds()), trials)
+    return study.outcome
+
+
+def _ask(study: _Study, block: int, size: int, seeds: Sequence[Parameters]) -> list[Parameters]:
+    search = study.evaluator.search
+    seed = int(np.random.SeedSequence([search.seed, block]).generate_state(1)[0])
+    with _quiet():
+        rebuilt = optuna.create_study(
+            directions=["minimize"] * (2 if search.objective == "pareto" else 1),
+            sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True),
+        )
+        rebuilt.add_trials([_told(study.space, trial) for trial in study.outcome.trials])
+        for parameters in seeds:
+            rebuilt.enqueue_trial(dict(parameters))
+        return [rebuilt.ask(study.space.distributions).params for _ in range(size)]
+
+
+def _told(space: StudySpace, trial: Trial) -> optuna.trial.FrozenTrial:
+    return optuna.create_trial(
+        params=dict(trial.parameters),
+        distributions=space.distributions,
+        values=list(trial.values),
+        constraints=dict(trial.constraints),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna reports every study on stderr and warns of multivariate TPE as experimental; neither is news here."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+class _Study:
+    """The points tried so far and their scores."""
+
+    def __init__(self, evaluator: Evaluator, space: StudySpace) -> None:
+        self.evaluator, self.space = evaluator, space
+        self.outcome = StudyOutcome()
+        self._known: dict[str, Trial] = {}
+
+    def tell(self, points: Sequence[Parameters]) -> list[Trial]:
+        """Score a block of points, those seen before from memory, and number them as trials."""
+        proposals = [self.space.decode(point) for point in points]
+        keys = [repr((p.cluster, p.strategy, p.relief)) for p in proposals]
+        fresh = {key: p for key, p in zip(keys, proposals, strict=True) if key not in self._known}
+        for cluster in sorted({proposal.cluster for proposal in fresh.values()}):
+            chosen = {key: p for key, p in fresh.items() if p.cluster == cluster}
+            self._score(cluster, chosen)
+        first = len(self.outcome.trials)
+        trials = [
+            _numbered(self._known[key], first + offset, point)
+            for offset, (key, point) in enumerate(zip(keys, points, strict=True))
+        ]
+        self.outcome.trials.extend(trials)
+        return trials
+
+    def best_step_seconds(self) -> float | None:
+        """Of the trials that keep every constraint."""
+        return min((t.step_seconds for t in self.outcome.trials if t.feasible and t.step_seconds), default=None)
+
+    def _score(self, cluster: int, proposals: Mapping[str, Proposal]) -> None:
+        table = self._table(cluster, list(proposals.values()))
+        candidates = self.evaluator.evaluate(cluster, table)
+        named = allows(self.evaluator.search.space, table)
+        for row, key in enumerate(proposals):
+            self._known[key] = _trial(self.evaluator, candidates, row, outside_space=not named[row])
+        self.outcome.blocks.append(candidates.take(named))
+
+    def _table(self, cluster: int, proposals: Sequence[Proposal]) -> StrategyTable:
+        strategies = [proposal.strategy for proposal in proposals]
+        table = self.evaluator.resolve_strategies(cluster, strategies)
+        if not any(any(proposal.relief) for proposal in proposals):
+            return table
+        # The default layers are known now; the ends are relieved of theirs.
+        layouts = [
+            relieved(table.layouts[layout], *proposal.relief) if table.layouts[layout] else None
+            for layout, proposal in zip(table.layers_per_stage.tolist(), proposals, strict=True)
+        ]
+        return self.evaluator.resolve_strategies(
+            cluster,
+            [
+                {**strategy, "layers_per_stage": strategy.get("layers_per_stage") or layout}
+                for strategy, layout in zip(strategies, layouts, strict=True)
+            ],
+        )
+
+
+def _trial(evaluator: Evaluator, candidates: Candidates, row: int, *, outside_space: bool) -> Trial:
+    search = evaluator.search
+    cluster = search.clusters[int(candidates.cluster[row])]
+    valid = bool(candidates.valid[row])
+    excess_bytes = float(candidates.required_upper_bytes[row]) - cluster.capacity_bytes
+    fits = bool(candidates.fits[row])
+    constraints = {
+        "valid": float(int(candidates.violations[row]).bit_count()),
+        "memory_gib": excess_bytes / GIB if valid else 0.0,
+        "host": float(valid and not fits and excess_bytes <= 0),
+        "deadline": float(valid and not candidates.in_time[row]),
+        "space": float(outside_space),
+    }
+    figures = (candidates.objective, candidates.peak_bytes / GIB)[: 2 if search.objective == "pareto" else 1]
+    return Trial(
+        number=0,
+        parameters={},
+        nodes=cluster.nodes,
+        strategy=candidates.table.row(row),
+        valid=valid,
+        fits=fits,
+        values=tuple(float(figure[row]) if valid else UNPRICED for figure in figures),
+        constraints=constraints,
+        step_seconds=float(candidates.step_seconds[row]) if valid else None,
+        peak_bytes=float(candidates.peak_bytes[row]) if valid else None,
+        required_upper_bytes=float(candidates.required_upper_bytes[row]) if valid else None,
+    )
+
+
+def _numbered(trial: Trial, number: int, parameters: Parameters) -> Trial:
+    values: dict[str, Any] = {**trial.__dict__, "number": number, "parameters": dict(parameters)}
+    return Trial(**values)

@@ -1,0 +1,118 @@
+"""What would make a search succeed that finds nothing: the smallest changes, each verified by an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cost_models.cluster import Cluster
+from cost_models.frameworks import FRAMEWORKS
+from cost_models.units import GIB
+from cost_models.workload import FineTuning
+from search.evaluator import Evaluator
+from search.explain import describe
+from search.lattice import build_lattice
+from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
+from search.rank import rescore
+from search.space import allows
+
+MOST_DOUBLINGS: Final = 6
+"""More than 64 times the nodes, or 1/64 of the sequence, is no small change."""
+SHORTEST_SEQUENCE: Final = 512
+LEAN_SPACE: Final[Mapping[str, tuple[Any, ...]]] = {
+    "micro_batch_size": (1,),
+    "activation_checkpointing": ("full",),
+}
+"""Where memory is least, if anything fits, something here does."""
+MOST_REMEDIES: Final = 5
+
+
+@dataclass(frozen=True)
+class _Change:
+    words: str
+    search: SearchProblem
+
+
+def remedies(search: SearchProblem) -> list[str]:
+    """Changes that make a strategy fit (and meet the deadline), in words, with the strategy that then does."""
+    found: list[str] = []
+    for ways in (_less_narrow(search), _eight_bit(search), _shorter(search), _lora(search), _more_nodes(search)):
+        # Of one kind of change, the smallest that helps.
+        for change in ways:
+            if (proof := _proof(change.search)) is not None:
+                found.append(f"{change.words} ({proof})")
+                break
+        if len(found) == MOST_REMEDIES:
+            break
+    return found
+
+
+def _less_narrow(search: SearchProblem) -> Iterator[_Change]:
+    for name in search.space:
+        kept = {field: values for field, values in search.space.items() if field != name}
+        yield _Change(f"`space` not narrowing {name}", replace(search, space=kept))
+    if len(search.space) > 1:
+        yield _Change("`space` not narrowing anything", replace(search, space={}))
+
+
+def _eight_bit(search: SearchProblem) -> Iterator[_Change]:
+    if search.workload.optimizer in ("adamw", "adam") and search.workload.fine_tuning is None:
+        yield _Change(
+            "optimizer adamw-8bit", replace(search, workload=replace(search.workload, optimizer="adamw-8bit"))
+        )
+
+
+def _shorter(search: SearchProblem) -> Iterator[_Change]:
+    length = search.workload.sequence_length
+    for _ in range(MOST_DOUBLINGS):
+        length //= 2
+        if length < SHORTEST_SEQUENCE or search.model.sequence_length is not None:
+            return
+        yield _Change(
+            f"sequences of {length}", replace(search, workload=replace(search.workload, sequence_length=length))
+        )
+
+
+def _lora(search: SearchProblem) -> Iterator[_Change]:
+    if search.workload.fine_tuning is None:
+        workload = replace(search.workload, fine_tuning=FineTuning("lora"))
+        yield _Change("LoRA of rank 16 instead of training all weights", replace(search, workload=workload))
+
+
+def _more_nodes(search: SearchProblem) -> Iterator[_Change]:
+    largest = max(search.clusters, key=lambda cluster: cluster.nodes)
+    for doublings in range(1, MOST_DOUBLINGS + 1):
+        cluster = _grown(largest, 2**doublings)
+        yield _Change(f"{cluster.nodes} nodes", replace(search, clusters=(cluster,)))
+
+
+def _grown(cluster: Cluster, factor: int) -> Cluster:
+    return replace(cluster, nodes=cluster.nodes * factor)
+
+
+def _proof(search: SearchProblem) -> str | None:
+    """A strategy of the changed search that fits, in words; None: the lean part of its lattice holds none."""
+    frameworks = search.frameworks or DEFAULT_FRAMEWORKS
+    named = search.space.get("framework", frameworks)
+    evaluator = Evaluator(replace(search, space={**LEAN_SPACE, **search.space}))
+    for index, cluster in enumerate(search.clusters):
+        for framework in FRAMEWORKS:
+            if framework.name in frameworks and framework.name in named:
+                lattice = build_lattice(evaluator.search, cluster, framework)
+                for partial in lattice.blocks():
+                    table = evaluator.resolve(index, partial)
+                    table = table.take(allows(evaluator.search.space, table))
+                    scored = evaluator.evaluate(index, table, only_bounding_stages=True)
+                    plans = scored.take(scored.acceptable)
+                    best = rescore(evaluator, plans.take(plans.order()[:64]))
+                    rows = np.flatnonzero(best.acceptable)
+                    if len(rows):
+                        row = int(rows[0])
+                        return (
+                            f"{describe(best.table.row(row))}: {best.step_seconds[row]:.3g} s a step, up to "
+                            f"{best.required_upper_bytes[row] / GIB:.1f} GiB"
+                        )
+    return None

@@ -1,0 +1,98 @@
+"""What a search tells while it runs and when it ends: plain values that go to JSON and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Phase = Literal["lattice", "study", "ranking"]
+StoppedBy = Literal["trials", "seconds", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a search stands."""
+
+    phase: Phase
+    done: int
+    """Of `total`: candidates of the lattice, trials of the study, plans of the ranking."""
+    total: int
+    trials: int
+    best_step_seconds: float | None
+    """Of the plans that fit so far."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of the study: enough to rebuild the study from, and to be read."""
+
+    number: int
+    parameters: Mapping[str, Any]
+    """As the study names them (`study_space.StudySpace`)."""
+    nodes: int
+    strategy: Mapping[str, Any]
+    """Resolved, in the words of the contract."""
+    valid: bool
+    fits: bool
+    values: tuple[float, ...]
+    """What the study minimises: the objective; for `pareto` step seconds and peak GiB."""
+    constraints: Mapping[str, float]
+    """Feasible where every one is <= 0."""
+    step_seconds: float | None
+    peak_bytes: float | None
+    required_upper_bytes: float | None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it keeps every constraint."""
+        return all(value <= 0 for value in self.constraints.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, JSON-able."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Trial:
+        """The trial that `as_dict` wrote."""
+        return cls(**{**values, "values": tuple(values["values"])})
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The contract's "Search result"; plans are Estimates with `rank`, `nodes` and `explanation`."""
+
+    plans: tuple[Mapping[str, Any], ...]
+    tight: tuple[Mapping[str, Any], ...]
+    """Would fit at confidence 0.5, not at the one asked for."""
+    pareto: tuple[Mapping[str, Any], ...]
+    current: Mapping[str, Any] | None
+    space_size: int
+    """All combinations of the axes, before any rule."""
+    evaluated: int
+    trials: int
+    stopped_by: StoppedBy
+    elapsed_seconds: float
+    """By the clock of `run_search`; a service replaces it by claim to stored result."""
+    memory_model_version: str | None
+    rejected: Mapping[str, int]
+    verdict: str
+    assumptions: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the words of the contract, JSON-able."""
+        return {
+            "plans": list(self.plans),
+            "tight": list(self.tight),
+            "pareto": list(self.pareto),
+            "current": self.current,
+            "space_size": self.space_size,
+            "evaluated": self.evaluated,
+            "trials": self.trials,
+            "stopped_by": self.stopped_by,
+            "elapsed_seconds": self.elapsed_seconds,
+            "memory_model_version": self.memory_model_version,
+            "rejected": dict(self.rejected),
+            "verdict": self.verdict,
+            "assumptions": list(self.assumptions),
+        }

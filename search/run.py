@@ -1,0 +1,143 @@
+"""One search from request to result: sweep of the lattice, study, ranking, explanation, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from search.candidates import Candidates, join
+from search.current import Current, compare, score_current
+from search.evaluator import Evaluator
+from search.explain import explain, explain_briefly
+from search.optuna_engine import Report, StudyOutcome, run_study
+from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
+from search.rank import answers, rank, rank_front, with_explanations
+from search.result import Progress, SearchResult, Trial
+from search.study_space import KNOB_FREE_FIELDS, Parameters, StudySpace, study_layouts
+from search.sweep import Sweep, front_of, rejections, sweep
+from search.verdict import Findings, verdict
+from search.watch import Watch
+
+LAYOUTS_BY_OBJECTIVE: Final = 12
+LAYOUTS_BY_FAMILY: Final = 8
+LAYOUTS_NOT_FITTING: Final = 4
+"""Layouts that do not fit on the lattice and may with finer knobs."""
+PARETO_POINTS: Final = 32
+"""Points of the front that are written out."""
+
+
+def run_search(
+    search: SearchProblem,
+    *,
+    past: Sequence[Trial] = (),
+    report: Report,
+    cancelled: Callable[[], bool],
+    clock: Callable[[], float],
+) -> SearchResult:
+    """Search until the budget ends or someone cancels; what was found by then is the result.
+
+    `report` is called after every block with the trials that the block added. `past` are the trials of an earlier run
+    of the same search that was interrupted, in order: they count, and the search goes on as if it had not been.
+    """
+    watch = Watch(clock, cancelled, clock(), search.seconds)
+    evaluator = Evaluator(search)
+    frameworks = _frameworks(evaluator)
+    current = score_current(evaluator, frameworks)
+    swept = sweep(evaluator, frameworks, watch, lambda progress: report(progress, ()))
+    study = _study(evaluator, swept, current, past, watch, report)
+    report(Progress("ranking", 0, search.plans, len(study.trials), swept.best_step_seconds), ())
+    return _result(evaluator, swept, study, current, watch)
+
+
+def _frameworks(evaluator: Evaluator) -> tuple[str, ...]:
+    """Those asked for; left out: the default three, and ddp where a replica fits one GPU."""
+    search = evaluator.search
+    named = search.space.get("framework")
+    if search.frameworks is None and named is not None:
+        return tuple(dict.fromkeys(named))
+    frameworks = search.frameworks or DEFAULT_FRAMEWORKS + (("ddp",) if _replica_fits(evaluator) else ())
+    return tuple(name for name in frameworks if named is None or name in named)
+
+
+def _replica_fits(evaluator: Evaluator) -> bool:
+    leanest = {"framework": "ddp", "activation_checkpointing": "full"}
+    sizes = range(len(evaluator.search.clusters))
+    return any(bool(evaluator.evaluate_strategies(index, [leanest]).fits[0]) for index in sizes)
+
+
+def _study(
+    evaluator: Evaluator,
+    swept: Sweep,
+    current: Current | None,
+    past: Sequence[Trial],
+    watch: Watch,
+    report: Report,
+) -> StudyOutcome:
+    seeds = _seeds(evaluator.search, swept, current)
+    if not len(seeds):
+        return StudyOutcome()
+    space = StudySpace(evaluator.search, study_layouts(evaluator.search, seeds))
+    points: list[Parameters] = [
+        space.encode(int(seeds.cluster[row]), seeds.table.row(row)) for row in range(len(seeds))
+    ]
+    return run_study(evaluator, space, points, past, watch, report)
+
+
+def _seeds(search: SearchProblem, swept: Sweep, current: Current | None) -> Candidates:
+    """The best of each layout: by objective, by family, along the front; and those that nearly fit; plans first."""
+    plans = [(swept.best, LAYOUTS_BY_OBJECTIVE), (swept.families, LAYOUTS_BY_FAMILY)]
+    if search.objective == "pareto":
+        plans.insert(0, (swept.front, LAYOUTS_BY_OBJECTIVE))
+    if current is not None and current.searched:
+        plans.append((current.candidates.take(current.candidates.acceptable), 1))
+    most = LAYOUTS_NOT_FITTING if len(swept.best) else LAYOUTS_BY_OBJECTIVE
+    others = [(swept.tight, most), (swept.nearest, most), (swept.late, most)]
+    found = [_distinct(join([_distinct(part, count) for part, count in group])) for group in (plans, others)]
+    return _distinct(join([part.take(part.order()) for part in found]))
+
+
+def _distinct(candidates: Candidates, most: int | None = None) -> Candidates:
+    return candidates.take(candidates.first_of_each(KNOB_FREE_FIELDS)[:most])
+
+
+def _result(
+    evaluator: Evaluator, swept: Sweep, study: StudyOutcome, current: Current | None, watch: Watch
+) -> SearchResult:
+    search = evaluator.search
+    tried = [study.candidates] if study.candidates else []
+    own = [current.candidates] if current is not None and current.searched else []
+    acceptable = [part.take(part.acceptable) for part in (*own, *tried)]
+    edge = [front_of(part) for part in (swept.front, *acceptable)]
+    front = rank_front(evaluator, join(edge), PARETO_POINTS)
+    if search.objective == "pareto":
+        plans = rank_front(evaluator, join(edge), search.plans)
+    else:
+        plans = rank(evaluator, join([swept.best, *acceptable]), search.plans)
+    tight = rank(evaluator, join([swept.tight, *(part.take(part.tight) for part in tried)]), search.plans, tight=True)
+    evaluated = swept.evaluated + sum(len(part) for part in tried)
+    written = answers(evaluator, plans)
+    rejected = sum((rejections(part, search.memory_confidence) for part in tried), swept.rejected)
+    findings = Findings(
+        written, evaluated, rejected, join([swept.nearest, *(p.take(p.valid & ~p.fits) for p in tried)])
+    )
+    return SearchResult(
+        plans=with_explanations(written, explain(evaluator, written, plans.cluster.tolist(), evaluated)),
+        tight=_briefly(evaluator, tight, f"Tight: fits at even odds, not at confidence {search.memory_confidence:g}."),
+        pareto=_briefly(evaluator, front, "On the front of step time against peak memory."),
+        current=None if current is None else compare(evaluator, current, written),
+        space_size=swept.space_size,
+        evaluated=evaluated,
+        trials=len(study.trials),
+        stopped_by=swept.stopped_by or study.stopped_by,
+        elapsed_seconds=watch.elapsed_seconds(),
+        memory_model_version=None,
+        rejected={reason: rejected[reason] for reason in sorted(rejected)},
+        verdict=verdict(evaluator, swept, findings),
+        assumptions=tuple(evaluator.assumptions),
+    )
+
+
+def _briefly(evaluator: Evaluator, candidates: Candidates, mark: str) -> tuple[Mapping[str, Any], ...]:
+    written = answers(evaluator, candidates)
+    sentences = explain_briefly(evaluator, written, candidates.cluster.tolist())
+    return with_explanations(written, [[mark, *words] for words in sentences])

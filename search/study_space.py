@@ -1,0 +1,258 @@
+"""What the study searches: the lattice's best layouts, each with the knobs that a lattice cannot hold.
+
+A layout (cluster size, framework, degrees, ZeRO stage) is one integer in order of the lattice's best time, so that near
+numbers are alike; every other parameter is a knob that each layout understands in its own way. A knob that a layout
+lacks is ignored and a value that it cannot take becomes the nearest one that it can, so that nearly all points are
+valid: plain TPE over raw combinations with hard rules stays percent away from the optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from cost_models.framework import Framework
+from cost_models.frameworks import FRAMEWORKS
+from cost_models.strategy import COLUMNS
+from search.axes import divisors, lattice_axes
+from search.candidates import Candidates
+from search.problem import SearchProblem
+
+FRACTION_STEPS: Final = 20
+"""offload_fraction in steps of 5 %: finer than anyone can trust a bandwidth figure."""
+RELIEF_LAYERS: Final = 2
+"""Layers that the study moves away from (or onto) the first and the last chunk at most."""
+KNOBS: Final = (
+    "micro_batch_size",
+    "virtual_pipeline_size",
+    "pipeline_schedule",
+    "activation_checkpointing",
+    "checkpointed_layers",
+    "offload",
+    "offload_fraction",
+    "data_parallel_replicate_size",
+)
+DERIVED: Final = ("layers_per_stage", "recompute_modules")
+"""Follow from the knobs, unless `space` names them."""
+KNOB_FREE_FIELDS: Final = tuple(name for name in COLUMNS if name not in KNOBS and name not in DERIVED)
+"""Fields that a layout fixes."""
+
+Parameters = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One point of the coarse space and what its knobs can be set to."""
+
+    cluster: int
+    fixed: Mapping[str, Any]
+    """Strategy fields that the study leaves alone, in the words of the contract."""
+    micro: tuple[int, ...]
+    schedules: tuple[tuple[int, str], ...]
+    modes: tuple[str, ...]
+    offloads: tuple[str, ...]
+    replicates: tuple[int, ...]
+    stage_layers: int
+    uneven: bool
+    """Stages may be relieved of layers."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A decoded point: a strategy, and the layers to move away from both ends once its layout is known."""
+
+    cluster: int
+    strategy: dict[str, Any]
+    relief: tuple[int, int]
+
+
+def layout_key(cluster: int, strategy: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes two strategies points of the same layout."""
+    return (cluster, *(strategy[name] for name in KNOB_FREE_FIELDS))
+
+
+def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]) -> Layout:
+    """The layout of a resolved strategy."""
+    framework = _framework(strategy["framework"])
+    axes = lattice_axes(search, search.clusters[cluster], framework)
+    data, pipeline, zero = (strategy[name] for name in ("data_parallel_size", "pipeline_parallel_size", "zero_stage"))
+    batch = search.workload.global_batch_size // data
+    own = (strategy["virtual_pipeline_size"], strategy["pipeline_schedule"])
+    pairs = [(v, name or own[1]) for v, name in axes.schedules if v * pipeline <= search.model.layers]
+    named_replicates = search.space.get("data_parallel_replicate_size", divisors(data))
+    replicated = framework.replicated_shards and zero > 0
+    offloads = dict.fromkeys(kind for kind, _ in axes.offload)
+    dropped = {*KNOBS, *(name for name in DERIVED if name not in search.space)}
+    return Layout(
+        cluster=cluster,
+        fixed={name: value for name, value in strategy.items() if name not in dropped},
+        micro=tuple(b for b in axes.micro if batch % b == 0) or (strategy["micro_batch_size"],),
+        schedules=tuple(dict.fromkeys(pairs)) if pipeline > 1 and pairs else (own,),
+        modes=tuple(dict.fromkeys(mode for mode, _ in axes.checkpointing)),
+        offloads=tuple(k for k in offloads if k == "none" or zero in framework.offload_zero_stages.get(k, ()))
+        or (strategy["offload"],),
+        replicates=tuple(sorted(r for r in named_replicates if data % r == 0)) if replicated else (1,),
+        stage_layers=-(-search.model.layers // pipeline),
+        uneven=framework.uneven_layers and pipeline > 1 and "layers_per_stage" not in search.space,
+    )
+
+
+def _framework(name: str) -> Framework:
+    return next(framework for framework in FRAMEWORKS if framework.name == name)
+
+
+@dataclass(frozen=True)
+class StudySpace:
+    """All layouts of a study, and the parameters that span them."""
+
+    search: SearchProblem
+    layouts: tuple[Layout, ...]
+
+    @cached_property
+    def micro(self) -> tuple[int, ...]:
+        """Micro-batch sizes of any layout, ascending."""
+        return tuple(sorted({b for layout in self.layouts for b in layout.micro}))
+
+    @cached_property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The parameters; a knob without a choice is none."""
+        schedules = sorted({_schedule_name(pair) for layout in self.layouts for pair in layout.schedules})
+        modes = tuple(dict.fromkeys(mode for layout in self.layouts for mode in layout.modes))
+        offloads = tuple(dict.fromkeys(kind for layout in self.layouts for kind in layout.offloads))
+        shard_groups = max(len(layout.replicates) for layout in self.layouts)
+        ends = RELIEF_LAYERS if any(layout.uneven for layout in self.layouts) else 0
+        found: dict[str, BaseDistribution] = {
+            "layout": IntDistribution(0, len(self.layouts) - 1),
+            "micro_batch": IntDistribution(0, len(self.micro) - 1),
+            "schedule": CategoricalDistribution(schedules),
+            "checkpointing": CategoricalDistribution(modes),
+            "offload": CategoricalDistribution(offloads),
+            "shard_group": IntDistribution(0, shard_groups - 1),
+            "first_chunk_relief": IntDistribution(-ends, ends),
+            "last_chunk_relief": IntDistribution(-ends, ends),
+        }
+        if set(modes) != {"none"}:
+            found["checkpointed_share"] = FloatDistribution(0.0, 1.0)
+        if set(offloads) != {"none"}:
+            found["offload_steps"] = IntDistribution(1, FRACTION_STEPS)
+        return {name: distribution for name, distribution in found.items() if not distribution.single()}
+
+    def decode(self, parameters: Parameters) -> Proposal:
+        """The strategy that a point stands for."""
+        layout = self.layouts[parameters.get("layout", 0)]
+        virtual, schedule = _nearest_schedule(parameters.get("schedule"), layout.schedules)
+        mode = _choice(parameters.get("checkpointing"), layout.modes)
+        offload = _choice(parameters.get("offload"), layout.offloads)
+        shard_group = min(parameters.get("shard_group", 0), len(layout.replicates) - 1)
+        strategy = {
+            **layout.fixed,
+            "micro_batch_size": _nearest_ratio(self.micro[parameters.get("micro_batch", 0)], layout.micro),
+            "virtual_pipeline_size": virtual,
+            "pipeline_schedule": schedule,
+            "data_parallel_replicate_size": layout.replicates[shard_group],
+            "activation_checkpointing": mode,
+            "checkpointed_layers": self._checkpointed(layout, mode, parameters.get("checkpointed_share", 1.0)),
+            "offload": offload,
+            "offload_fraction": self._fraction(offload, parameters.get("offload_steps", FRACTION_STEPS)),
+        }
+        ends = (parameters.get("first_chunk_relief", 0), parameters.get("last_chunk_relief", 0))
+        return Proposal(layout.cluster, strategy, ends if layout.uneven else (0, 0))
+
+    def encode(self, cluster: int, strategy: Mapping[str, Any]) -> dict[str, Any]:
+        """The point that stands for a strategy of the lattice, default layers on every stage."""
+        number = self._numbers[layout_key(cluster, strategy)]
+        layout = self.layouts[number]
+        mode, layers = strategy["activation_checkpointing"], strategy["checkpointed_layers"]
+        share = 1.0 if mode == "none" else min(layers / layout.stage_layers, 1.0)
+        micro = _nearest_ratio(strategy["micro_batch_size"], self.micro)
+        replicate = _nearest_ratio(strategy["data_parallel_replicate_size"], layout.replicates)
+        point = {
+            "layout": number,
+            "micro_batch": self.micro.index(micro),
+            "schedule": _schedule_name((strategy["virtual_pipeline_size"], strategy["pipeline_schedule"])),
+            "checkpointing": mode,
+            "checkpointed_share": share,
+            "offload": strategy["offload"],
+            "offload_steps": max(round(strategy["offload_fraction"] * FRACTION_STEPS), 1),
+            "shard_group": layout.replicates.index(replicate),
+            "first_chunk_relief": 0,
+            "last_chunk_relief": 0,
+        }
+        return {name: value for name, value in point.items() if name in self.distributions}
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[Any, ...], int]:
+        return {layout_key(layout.cluster, layout.fixed): number for number, layout in enumerate(self.layouts)}
+
+    def _checkpointed(self, layout: Layout, mode: str, share: float) -> int | None:
+        if mode == "none":
+            return None
+        named = self.search.space.get("checkpointed_layers")
+        layers = max(round(share * layout.stage_layers), 1)
+        if named:
+            return int(min(named, key=lambda count: (abs(count - layers), count)))
+        # All of a stage is left out, so that unequal stages recompute all of theirs.
+        return None if layers >= layout.stage_layers else layers
+
+    def _fraction(self, offload: str, steps: int) -> float:
+        named = self.search.space.get("offload_fraction")
+        fraction = 1.0 if offload == "none" else steps / FRACTION_STEPS
+        return float(min(named, key=lambda value: (abs(value - fraction), value))) if named else fraction
+
+
+def _schedule_name(pair: tuple[int, str]) -> str:
+    return f"{pair[1]} x {pair[0]}"
+
+
+def _nearest_schedule(name: str | None, pairs: Sequence[tuple[int, str]]) -> tuple[int, str]:
+    """The pair of that name; else one of the same schedule with the nearest number of chunks; else the first."""
+    if name is None:
+        return pairs[0]
+    schedule, _, chunks = name.rpartition(" x ")
+    same = [pair for pair in pairs if pair[1] == schedule]
+    return min(same, key=lambda pair: (abs(pair[0] - int(chunks)), pair[0])) if same else pairs[0]
+
+
+def _choice(value: str | None, options: Sequence[str]) -> str:
+    return value if value is not None and value in options else options[0]
+
+
+def _nearest_ratio(value: int, options: Sequence[int]) -> int:
+    return min(options, key=lambda option: (abs(math.log(option / value)), option))
+
+
+def relieved(layers: Sequence[int], first: int, last: int) -> tuple[int, ...]:
+    """Layers of every chunk after moving some away from the first and the last one, spread over those between.
+
+    Unchanged where a chunk would be left without a layer.
+    """
+    result = list(layers)
+    if len(result) == 2:
+        first, last = first - last, last - first
+    result[0] -= first
+    result[-1] -= last
+    middle = range(1, len(result) - 1)
+    moved = first + last
+    for _ in range(abs(moved) if middle else 0):
+        if moved > 0:
+            result[min(middle, key=lambda chunk: result[chunk])] += 1
+        else:
+            result[max(middle, key=lambda chunk: result[chunk])] -= 1
+    return tuple(result) if min(result) >= 1 and sum(result) == sum(layers) else tuple(layers)
+
+
+def study_layouts(search: SearchProblem, candidates: Candidates) -> tuple[Layout, ...]:
+    """The layouts of candidates that differ in `KNOB_FREE_FIELDS`."""
+    return tuple(
+        make_layout(search, int(candidates.cluster[row]), candidates.table.row(row)) for row in range(len(candidates))
+    )

@@ -1,0 +1,90 @@
+"""The search in a sentence; where nothing fits, by how much the closest misses and what would make it fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.units import GIB
+from search.candidates import Candidates
+from search.evaluator import SECONDS_PER_DAY, Evaluator
+from search.explain import describe
+from search.remedies import remedies
+from search.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the verdict is about."""
+
+    plans: Sequence[Mapping[str, Any]]
+    evaluated: int
+    rejected: Counter[str]
+    too_large: Candidates
+    """Valid, not fitting."""
+
+
+def verdict(evaluator: Evaluator, swept: Sweep, findings: Findings) -> str:
+    """One paragraph for a person."""
+    if findings.plans:
+        return _found(swept, findings)
+    if len(swept.late):
+        return " ".join([_late(evaluator, swept.late), *_ways_out(evaluator)])
+    if len(findings.too_large):
+        return " ".join([_too_large(evaluator, findings.too_large), *_ways_out(evaluator)])
+    if not findings.evaluated and swept.stopped_by is not None:
+        return f"Nothing was scored: the search was stopped by {swept.stopped_by} before its first block."
+    broken = ", ".join(f"{reason} ({count:,})" for reason, count in findings.rejected.most_common(3))
+    why = f"rules broken most often: {broken}" if broken else "no combination multiplies to all GPUs and the batch"
+    return " ".join([f"No strategy of the space is valid: {why}.", *_ways_out(evaluator)])
+
+
+def _found(swept: Sweep, findings: Findings) -> str:
+    best = findings.plans[0]
+    memory, seconds = best["memory"], best["time"]["step_seconds"]
+    lattice = swept.best_step_seconds
+    gain = 0.0 if lattice is None else 1 - seconds / lattice
+    refined = f" The study took {gain:.1%} off the best of the lattice." if gain >= 0.0005 else ""
+    return (
+        f"Run {describe(best['strategy'])} on {best['nodes']} nodes: {seconds:.3g} s a step, "
+        f"MFU {best['throughput']['mfu']:.0%}, up to {memory['required_upper_gib']:.1f} of "
+        f"{memory['capacity_gib']:.1f} GiB.{refined}"
+    )
+
+
+def _too_large(evaluator: Evaluator, candidates: Candidates) -> str:
+    search = evaluator.search
+    row = int(np.argmin(candidates.required_upper_bytes))
+    closest = describe(candidates.table.row(row))
+    upper, capacity = float(candidates.required_upper_bytes[row]), search.clusters[0].capacity_bytes
+    if upper <= capacity:
+        return (
+            f"No strategy fits: the closest ({closest}) needs up to {upper / GIB:.1f} of {capacity / GIB:.1f} GiB of "
+            "a GPU, but more memory or NVMe than its host has."
+        )
+    return (
+        f"No strategy fits at confidence {search.memory_confidence:g}: the closest ({closest}) needs up to "
+        f"{upper / GIB:.1f} of {capacity / GIB:.1f} GiB of a GPU, {(upper - capacity) / GIB:.1f} GiB too much."
+    )
+
+
+def _late(evaluator: Evaluator, late: Candidates) -> str:
+    search = evaluator.search
+    row = int(np.argmin(late.step_seconds))
+    tokens = search.workload.training_tokens or 0.0
+    days = float(late.step_seconds[row]) * tokens / search.workload.tokens / SECONDS_PER_DAY
+    return (
+        f"No strategy that fits meets the deadline of {search.deadline_days:g} days: the fastest "
+        f"({describe(late.table.row(row))}, {search.clusters[int(late.cluster[row])].nodes} nodes) takes {days:.1f}."
+    )
+
+
+def _ways_out(evaluator: Evaluator) -> list[str]:
+    found = remedies(evaluator.search)
+    if not found:
+        return ["None of the changes that were tried makes it fit."]
+    return ["It would fit with " + "; or with ".join(found) + "."]
