@@ -24,14 +24,13 @@ def default_layout(
     best-balanced.
     """
     chunks = pipeline * virtual
-    if chunks > model.layers:
-        return NO_LAYOUT
     if model.layers % chunks == 0:
         return (model.layers // chunks,) * chunks
     if ends_count_as_layers and (model.layers + 2) % chunks == 0:
+        # With as many chunks as layers and ends, the embedding and the loss have a chunk each to themselves.
         each = (model.layers + 2) // chunks
         return (each - 1, *(each,) * (chunks - 2), each - 1)
-    return balanced_layout(model, pipeline, virtual)
+    return balanced_layout(model, pipeline, virtual) if chunks <= model.layers else NO_LAYOUT
 
 
 def balanced_layout(model: ModelArchitecture, pipeline: int, virtual: int) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ ONES: Final = (
 )
 """Sizes that are 1 where they are left out."""
 LARGEST_SIZE: Final = 1 << 20
-"""Sizes beyond this are more than any cluster has; clipping them keeps products of three inside 64 bits."""
+"""Sizes beyond this are more than any cluster or batch has; clipped, products of three stay inside 64 bits."""
 FROZEN_DTYPES: Final = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "nvfp4": "bf16", "fp32": "fp32"}
 """Frozen weights under LoRA, by precision: loaded as the checkpoint has them, without fp32 masters (PEFT on a model
 loaded with torch_dtype, torchtune's `dtype`, LitGPT's bf16-true)."""
@@ -189,7 +189,10 @@ def _fill_dtypes(problem: Problem, defaults: _Defaults) -> None:
     defaults.by_framework_and(
         "gradient_dtype", precisions, tuple((f", {name}", _gradient_dtype(name)) for name in PRECISIONS)
     )
-    defaults.by_framework("optimizer_state_dtype", lambda framework: framework.optimizer_state_dtype)
+    if problem.workload.optimizer == "adamw-8bit":
+        defaults.constant("optimizer_state_dtype", "int8")
+    else:
+        defaults.by_framework("optimizer_state_dtype", lambda framework: framework.optimizer_state_dtype)
 
 
 def _fill_frozen_dtype(fine_tuning: FineTuning, defaults: _Defaults) -> None:

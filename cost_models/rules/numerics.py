@@ -54,17 +54,13 @@ def _fp8_weights_say(view: View) -> str:
     return f"parameter_dtype fp8 needs precision fp8, not {view.value('precision')}"
 
 
-def _nf4(view: View) -> BoolColumn:
+def _nf4(view: View) -> BoolColumn | bool:
     quantised = view.workload.fine_tuning is not None and view.workload.fine_tuning.method == "qlora"
-    broken: BoolColumn = view.table.is_choice("parameter_dtype", "nf4") != quantised
-    return broken
+    return not quantised and view.table.is_choice("parameter_dtype", "nf4")
 
 
 def _nf4_says(view: View) -> str:
-    dtype = view.value("parameter_dtype")
-    return (
-        f"fine_tuning qlora keeps weights in nf4, not {dtype}" if dtype != "nf4" else "parameter_dtype nf4 needs qlora"
-    )
+    return f"parameter_dtype {view.value('parameter_dtype')} needs fine_tuning with method qlora"
 
 
 def _int8(view: View) -> BoolColumn:

@@ -23,8 +23,8 @@ MICRO_BATCHES_PER_STAGE: Final = 4
 """The bubble is small from four micro-batches a stage (GPipe, arXiv 1811.06965, section 2.3)."""
 ZERO_BUBBLE_MICRO_BATCHES_PER_STAGE: Final = 2
 """Zero-bubble schedules want at least two micro-batches a stage (arXiv 2401.10241, section 4)."""
-STAGE_IMBALANCE: Final = 1.1
-"""Busiest stage over the mean: every other stage idles for more than a tenth of its own work."""
+STAGE_IMBALANCE: Final = 1.2
+"""Busiest stage over the mean: the mean stage idles for more than a sixth of the step."""
 EXPERT_IMBALANCE: Final = 1.1
 """Hottest expert over the mean: beyond it the hottest rank stretches the step by more than a tenth of the experts."""
 FP8_SMALLEST_WIDTH: Final = 2048

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from cost_models.architecture import Attention, FeedForward, MixtureOfExperts, M
 from cost_models.framework import Framework
 from cost_models.frameworks import FRAMEWORKS
 from cost_models.problem import Problem
+from cost_models.resolve import LARGEST_SIZE
 from cost_models.strategy import CHOICES, BoolColumn, IntColumn, StrategyTable
-
-LARGEST_SIZE: Final = 1 << 20
-"""Sizes beyond this are more than any cluster or batch has; clipped, products of three stay inside 64 bits."""
 
 
 @dataclass(frozen=True)
