@@ -1,0 +1,94 @@
+"""Gathered weights, gradient buckets and pipeline buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.memory.facts import dtype_bytes, flag, number
+from cost_models.memory.states import Sharding
+from cost_models.memory.tokens import Tokens
+from cost_models.memory.weights import BlockWeights, EndWeights, LocalWeights
+from cost_models.problem import Problem
+from cost_models.stages import StageRows
+from cost_models.strategy import FloatColumn, StrategyTable
+
+_OVERLAPPING_BUCKETS = 2.0
+"""One bucket is filled while another is reduced (DeepSpeed overlap_comm; torch DDP and Megatron work alike)."""
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """m stage rows, bytes."""
+
+    forward: FloatColumn
+    """Gathered weights in forward and at the loss, fixed buckets."""
+    backward: FloatColumn
+    """The same in backward, with gradients on their way to be reduced."""
+    optimizer: FloatColumn
+
+
+def buffers(
+    problem: Problem,
+    table: StrategyTable,
+    stages: StageRows,
+    weights: LocalWeights,
+    block: BlockWeights,
+    ends: EndWeights,
+    shards: Sharding,
+    at: Tokens,
+) -> Buffers:
+    """Buffers of each stage row by moment."""
+    row = stages.row
+    gathered = _gathered(table, stages, weights, block, ends, shards, at)
+    reduction = np.where(
+        shards.gradients & (number(table, "reduction_blocks") > 0),
+        number(table, "reduction_blocks") * number(table, "reduction_dtype_bytes") + at.element,
+        0.0,
+    )
+    trained = weights.trainable_dense + weights.trainable_expert
+    largest = np.minimum(
+        np.where(stages.last, np.maximum(block.total, ends.trainable_last)[row], block.total[row]), trained
+    )
+    fixed = _fixed_buckets(table, stages, trained)
+    received = np.where(
+        table.pipeline_parallel_size > 1,
+        2.0 * at.element * problem.model.hidden_size * at.count * at.residual,
+        0.0,
+    )[row]
+    forward = gathered + fixed + received
+    return Buffers(forward=forward, backward=forward + reduction[row] * largest, optimizer=fixed)
+
+
+def _gathered(
+    table: StrategyTable,
+    stages: StageRows,
+    weights: LocalWeights,
+    block: BlockWeights,
+    ends: EndWeights,
+    shards: Sharding,
+    at: Tokens,
+) -> FloatColumn:
+    row = stages.row
+    whole = weights.dense + weights.expert
+    last = np.where(stages.last, ends.last[row], 0.0)
+    first = np.where(stages.first & flag(table, "embedding_stays_gathered")[row], ends.first[row], 0.0)
+    # Groups of blocks come and go; those around them stay from their forward to their backward.
+    window = np.maximum(number(table, "gathered_blocks") * block.total, number(table, "live_parameter_elements"))
+    some = np.minimum(window[row] + last + first, whole)
+    stays = shards.weights & (table.zero_stage == 2)
+    elements = np.where(stays[row], whole, some)
+    return np.where(shards.weights, at.element, 0.0)[row] * elements
+
+
+def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn) -> FloatColumn:
+    row = stages.row
+    gradient = dtype_bytes(table.gradient_dtype)
+    many = table.data_parallel_size * table.context_parallel_size > 1
+    elements = np.where((table.zero_stage >= 1) & many, number(table, "bucket_elements"), 0.0)
+    buckets = np.where(table.overlap_communication, _OVERLAPPING_BUCKETS, 1.0)
+    fixed = np.minimum(elements[row], trained) * (buckets * gradient)[row]
+    # DDP reduces in buckets that are copies of the gradients, unless gradients are views of them.
+    copies = flag(table, "gradients_beside_buckets") & many & ~table.gradient_as_bucket_view & (table.zero_stage == 0)
+    return fixed + np.where(copies, gradient, 0.0)[row] * trained

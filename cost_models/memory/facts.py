@@ -1,0 +1,28 @@
+"""Facts about frameworks as columns of a table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cost_models.frameworks import FRAMEWORKS
+from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
+
+
+def flag(table: StrategyTable, name: str) -> BoolColumn:
+    """A yes/no field of `Framework`, (n,)."""
+    values = np.array([bool(getattr(framework, name)) for framework in FRAMEWORKS])
+    result: BoolColumn = values[table.framework]
+    return result
+
+
+def number(table: StrategyTable, name: str) -> FloatColumn:
+    """A numeric field of `Framework`, (n,)."""
+    values = np.array([float(getattr(framework, name)) for framework in FRAMEWORKS])
+    result: FloatColumn = values[table.framework]
+    return result
+
+
+def dtype_bytes(column: IntColumn) -> FloatColumn:
+    """Bytes of an element, by a dtype column."""
+    result: FloatColumn = np.array(DTYPE_BYTES)[column]
+    return result

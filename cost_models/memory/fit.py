@@ -1,0 +1,56 @@
+"""Whether a strategy fits: the analytical requirement with a log-normal error, against the capacity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from cost_models.problem import Problem
+from cost_models.results import MemoryEstimate
+from cost_models.strategy import BoolColumn, FloatColumn
+
+RELATIVE_ERROR: Final = 0.08
+"""Standard deviation of log(measured / analytical) over families of public runs."""
+_NORMAL: Final = NormalDist()
+_DEVIATIONS: Final = np.linspace(-8.0, 8.0, 1601)
+_PROBABILITIES: Final = np.array([_NORMAL.cdf(float(z)) for z in _DEVIATIONS])
+
+
+@dataclass(frozen=True)
+class Fit:
+    """n strategies."""
+
+    required_upper_bytes: FloatColumn
+    """Bound of what the fullest stage requires, at the confidence asked for."""
+    oom_probability: FloatColumn
+    """P(required > capacity)."""
+    fits: BoolColumn
+
+
+def fit(problem: Problem, memory: MemoryEstimate, memory_confidence: float) -> Fit:
+    """Judge each strategy on its fullest stage, its load peak, and the host's memory and NVMe.
+
+    `memory_confidence` lies strictly between 0 and 1.
+    """
+    required = memory.required_bytes[memory.fullest]
+    capacity = problem.cluster.capacity_bytes
+    upper = required * np.exp(_NORMAL.inv_cdf(memory_confidence) * RELATIVE_ERROR)
+    deviations = np.log(required / capacity) / RELATIVE_ERROR
+    probability = np.interp(deviations, _DEVIATIONS, _PROBABILITIES)
+    on_device = (upper <= capacity) & (memory.device_load_peak_bytes <= capacity)
+    return Fit(upper, probability, on_device & _host_suffices(problem, memory))
+
+
+def _host_suffices(problem: Problem, memory: MemoryEstimate) -> BoolColumn:
+    steady, nvme = memory.host_bytes_per_node["steady"], memory.nvme_bytes_per_node
+    host = problem.cluster.host
+    if host is None:
+        return (steady <= 0) & (nvme <= 0)
+    ram = host.memory_bytes + host.cxl_bytes
+    enough = nvme <= host.nvme_bytes
+    for needed in memory.host_bytes_per_node.values():
+        enough &= needed <= ram
+    return enough

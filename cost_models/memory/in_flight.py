@@ -1,0 +1,79 @@
+"""How many micro-batches a pipeline stage holds activations of when its memory peaks, by schedule.
+
+Counted per model chunk in whole micro-batches and weighted with the layers of each chunk, so that unequal chunks are
+priced as they are. Few (layout, schedule, micro-batch count) combinations occur in a table: each is worked out once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.memory.distinct import distinct
+from cost_models.problem import Problem
+from cost_models.stages import StageRows, block_counts
+from cost_models.strategy import FloatColumn, IntColumn, StrategyTable, code
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """m stage rows, k distinct blocks."""
+
+    layers: FloatColumn
+    """(m, k) layers times micro-batches whose activations are held at the peak."""
+    entering: FloatColumn
+    """(m,) micro-batches held by the stage's first chunk."""
+    leaving: FloatColumn
+    """(m,) micro-batches held by the stage's last chunk; on the last stage their loss is pending."""
+
+
+def micro_batches(problem: Problem, table: StrategyTable) -> IntColumn:
+    """Micro-batches of one step, (n,): the contract's m."""
+    return problem.workload.global_batch_size // (table.data_parallel_size * table.micro_batch_size)
+
+
+def in_flight(problem: Problem, table: StrategyTable, stages: StageRows) -> InFlight:
+    """Warm-up depth of every stage row."""
+    # Beyond the longest warm-up more micro-batches change nothing, except under gpipe, which holds them all.
+    depth = table.pipeline_parallel_size * table.virtual_pipeline_size
+    gpipe = table.is_choice("pipeline_schedule", "gpipe")
+    count = micro_batches(problem, table)
+    alone = table.pipeline_parallel_size == 1
+    count = np.where(alone, 1, np.where(gpipe, count, np.minimum(count, 2 * depth)))
+    schedule = np.where(alone, code("pipeline_schedule", "1f1b"), table.pipeline_schedule)
+    first, which = distinct(table.layers_per_stage, table.pipeline_parallel_size, schedule, count)
+    kinds = len(problem.model.blocks)
+    answers = []
+    for row in first:
+        pipeline = int(table.pipeline_parallel_size[row])
+        layout = table.layouts[table.layers_per_stage[row]]
+        held = _held_micro_batches(int(schedule[row]), pipeline, len(layout) // pipeline, int(count[row]))
+        blocks = block_counts(problem.model, layout).reshape(-1, pipeline, kinds)
+        answers.append(
+            np.concatenate([np.einsum("sc,csk->sk", held, blocks), held[:, :1], held[:, -1:]], axis=1, dtype=np.float64)
+        )
+    offsets = np.concatenate([[0], np.cumsum([len(answer) for answer in answers])]).astype(np.int64)
+    rows = np.concatenate(answers)[offsets[which][stages.row] + stages.stage]
+    return InFlight(layers=rows[:, :kinds], entering=rows[:, kinds], leaving=rows[:, kinds + 1])
+
+
+def _held_micro_batches(schedule: int, pipeline: int, chunks: int, count: int) -> IntColumn:
+    """Micro-batches held at the peak, shape (pipeline, chunks)."""
+    stage = np.arange(pipeline)[:, None]
+    chunk = np.arange(chunks)[None, :]
+    if schedule == code("pipeline_schedule", "gpipe"):
+        return np.full((pipeline, chunks), count)
+    if schedule == code("pipeline_schedule", "interleaved"):
+        # arXiv 2104.04473, section 2.2, as Megatron-Core's forward_backward_pipelining_with_interleaving has it:
+        # 2(p - s - 1) + (v - 1)p chunk passes of warm-up and the one under way; p micro-batches a chunk and round.
+        passes = np.minimum(2 * (pipeline - stage - 1) + (chunks - 1) * pipeline + 1, count * chunks)
+        rounds, rest = np.divmod(passes, pipeline * chunks)
+        held = rounds * pipeline + np.clip(rest - chunk * pipeline, 0, pipeline)
+        result: IntColumn = np.minimum(held, count)
+        return result
+    if schedule == code("pipeline_schedule", "zero-bubble") and chunks == 2:
+        # ZB-V (arXiv 2401.10241, section 6): every stage holds what the first of 1F1B does.
+        return np.full((pipeline, chunks), min(count, pipeline))
+    # 1F1B (arXiv 2104.04473, section 2.2.1); ZB-H1 has the same peak (arXiv 2401.10241, table 1).
+    return np.broadcast_to(np.minimum(count, pipeline - stage), (pipeline, chunks))

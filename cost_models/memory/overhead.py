@@ -1,0 +1,102 @@
+"""What the runtime keeps: workspaces, the CUDA context, communicators, and what the caching allocator cannot use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cost_models.architecture import Block, ModelArchitecture
+from cost_models.memory.facts import dtype_bytes, flag
+from cost_models.memory.weights import block_linears
+from cost_models.problem import Problem
+from cost_models.strategy import FloatColumn, StrategyTable
+from cost_models.units import GIB, MIB
+
+_CUBLAS_WORKSPACE_BYTES: Final = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
+"""torch.backends.cuda: CUBLAS_WORKSPACE_CONFIG is :4096:8 (32 MiB) from Hopper on."""
+_CUBLAS_WORKSPACE_ELSE_BYTES: Final = 4096 * 2 * 1024 + 16 * 8 * 1024
+"""Before: :4096:2:16:8."""
+_TRANSFORMER_ENGINE_WORKSPACES: Final = 5
+"""Transformer Engine has a cuBLAS workspace of its own and four for its streams (get_multi_stream_cublas_workspace)."""
+_CONTEXT_BYTES: Final = {
+    "volta": 0.42 * GIB,
+    "turing": 0.42 * GIB,
+    "ampere": 0.48 * GIB,
+    "ada": 0.48 * GIB,
+    "hopper": 0.60 * GIB,
+    "blackwell": 0.75 * GIB,
+}
+"""CUDA context with PyTorch's kernels loaded lazily, as nvidia-smi shows an idle process that has run one operator."""
+_CONTEXT_ELSE_BYTES: Final = 0.6 * GIB
+_COMMUNICATOR_BYTES: Final = 0.20 * GIB
+"""One NCCL communicator: NCCL_BUFFSIZE 4 MiB a channel and peer, 16 to 32 channels, plus its proxies' buffers."""
+_FRAGMENTATION: Final = 0.20
+"""Share of what comes and goes that the caching allocator holds besides (fitted: 60 runs with both statistics)."""
+_FRAGMENTATION_EXPANDABLE: Final = 0.04
+"""With expandable segments, which do not strand freed blocks (PYTORCH_CUDA_ALLOC_CONF)."""
+_FIXED_SHARE: Final = 0.4
+"""Share of fragmentation that the allocator cannot give back when it runs short: blocks that are partly in use."""
+
+
+def workspace_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """(n,) workspaces and placeholders that the caching allocator counts as allocated."""
+    generation = problem.cluster.gpu.generation
+    each = _CUBLAS_WORKSPACE_BYTES.get(generation or "", _CUBLAS_WORKSPACE_ELSE_BYTES)
+    engine = flag(table, "weight_gradient_placeholders") & table.is_choice("gradient_dtype", "fp32")
+    engine &= dtype_bytes(table.parameter_dtype) < 4.0
+    placeholders = 2.0 * _placeholder_elements(problem.model, table)
+    return each + np.where(engine, _TRANSFORMER_ENGINE_WORKSPACES * each + placeholders, 0.0)
+
+
+def context_bytes(problem: Problem) -> float:
+    """The CUDA context, outside of the allocator."""
+    return _CONTEXT_BYTES.get(problem.cluster.gpu.generation or "", _CONTEXT_ELSE_BYTES)
+
+
+def communicator_bytes(table: StrategyTable) -> FloatColumn:
+    """(n,) communicators of every parallel dimension in use, outside of the allocator."""
+    dimensions = (
+        "data_parallel_size",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "context_parallel_size",
+        "expert_parallel_size",
+    )
+    groups = sum((getattr(table, name) > 1).astype(np.float64) for name in dimensions)
+    return _COMMUNICATOR_BYTES * np.asarray(groups)
+
+
+def fragmentation_share(table: StrategyTable) -> FloatColumn:
+    """(n,) reserved less allocated, as a share of what comes and goes."""
+    return np.where(table.expandable_segments, _FRAGMENTATION_EXPANDABLE, _FRAGMENTATION)
+
+
+def fixed_fragmentation_share(table: StrategyTable) -> FloatColumn:
+    """(n,) the part of `fragmentation_share` that cannot be given back."""
+    return fragmentation_share(table) * np.where(table.expandable_segments, 0.0, _FIXED_SHARE)
+
+
+def _placeholder_elements(model: ModelArchitecture, table: StrategyTable) -> FloatColumn:
+    """One placeholder for each shape of a matrix (Transformer Engine keeps them by shape and dtype)."""
+    shapes: set[tuple[int, int, str]] = set()
+    for block in model.blocks:
+        shapes |= _fused_shapes(block)
+    by_split = {
+        "tensor": table.tensor_parallel_size,
+        "expert": table.expert_tensor_parallel_size,
+        "whole": np.ones(len(table)),
+    }
+    result: FloatColumn = np.sum([rows * columns / by_split[split] for rows, columns, split in shapes], axis=0)
+    return result
+
+
+def _fused_shapes(block: Block) -> set[tuple[int, int, str]]:
+    """Shapes as Transformer Engine has them: q, k, v in one matrix, gate and up in one."""
+    widths: dict[tuple[str, int, str], int] = {}
+    for linear in block_linears(block):
+        group = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up"}.get(linear.name, linear.name)
+        split = "expert" if linear.copies > 1 else "whole" if linear.split == "none" else "tensor"
+        key = (group, linear.in_features, split)
+        widths[key] = widths.get(key, 0) + linear.out_features
+    return {(inputs, outputs, split) for (_, inputs, split), outputs in widths.items()}

@@ -1,0 +1,141 @@
+"""What a checkpointed layer keeps, and what its backward needs on top."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.architecture import Block, Linear
+from cost_models.memory.distinct import distinct
+from cost_models.memory.saved import Saved, saved_by_block
+from cost_models.memory.tokens import Tokens, tokens
+from cost_models.memory.weights import block_linears
+from cost_models.problem import Problem
+from cost_models.strategy import RECOMPUTE_MODULES, BoolColumn, FloatColumn, IntColumn, StrategyTable
+
+_DEPENDS_ON = (
+    "framework",
+    "micro_batch_size",
+    "tensor_parallel_size",
+    "sequence_parallel",
+    "context_parallel_size",
+    "context_parallel_kind",
+    "expert_parallel_size",
+    "expert_tensor_parallel_size",
+    "activation_checkpointing",
+    "recompute_modules",
+    "kernels",
+    "precision",
+    "compile",
+)
+"""Columns that decide the activations of a layer."""
+
+
+@dataclass(frozen=True)
+class LayerActivations:
+    """u distinct strategies, k distinct blocks: bytes of one layer of one micro-batch."""
+
+    which: IntColumn
+    """(n,) which of the u a strategy is."""
+    saved: FloatColumn
+    """(u, k) without recomputation."""
+    kept: FloatColumn
+    """(u, k) by a checkpointed layer."""
+    working: FloatColumn
+    """(u, k) live in the backward of one layer besides what was saved: gradients of activations."""
+
+
+def layer_activations(problem: Problem, table: StrategyTable) -> LayerActivations:
+    """Activations of each distinct block under each distinct set of the columns they depend on."""
+    first, which = distinct(*(getattr(table, name) for name in _DEPENDS_ON))
+    at = tokens(problem, table.take(first))
+    saved, kept, working = [], [], []
+    for block in problem.model.blocks:
+        parts = saved_by_block(block, at)
+        saved.append(parts.total)
+        kept.append(_kept(block, parts, at))
+        working.append(_working(block, at))
+    return LayerActivations(which, np.stack(saved, axis=1), np.stack(kept, axis=1), np.stack(working, axis=1))
+
+
+def _kept(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
+    table = at.table
+    boundary = at.element * at.problem.model.hidden_size * at.count * at.residual
+    modules = table.is_choice("activation_checkpointing", "selective") & (table.recompute_modules > 0)
+    per_operator = table.is_choice("activation_checkpointing", "selective") & (table.recompute_modules == 0)
+    kept: FloatColumn = np.select(
+        [table.is_choice("activation_checkpointing", "full"), modules, per_operator],
+        [np.minimum(boundary, saved.total), _without_modules(saved, at), _per_operator(block, saved, at)],
+        saved.total,
+    )
+    return kept
+
+
+def _without_modules(saved: Saved, at: Tokens) -> FloatColumn:
+    """Megatron-Core's --recompute-modules: each drops what lies between its input and its output."""
+
+    def drop(module: str) -> BoolColumn:
+        return (at.table.recompute_modules >> RECOMPUTE_MODULES.index(module) & 1).astype(np.bool_)
+
+    dense = saved.hidden + saved.activated
+    expert = saved.router + saved.expert_input + saved.expert_hidden + saved.expert_activated
+    moe = drop("moe") & (saved.router > 0)
+    mlp = drop("mlp") & (saved.router == 0)
+    return (
+        saved.total
+        - np.where(drop("core_attn"), saved.attention_core, 0.0)
+        - np.where(drop("mla_up_proj") & (saved.latents > 0), saved.queries_keys_values, 0.0)
+        - np.where(drop("layernorm"), saved.norm_outputs, 0.0)
+        - np.where(mlp, dense, 0.0)
+        - np.where(moe, dense + expert, np.where(drop("moe_act"), saved.expert_activated, 0.0))
+    )
+
+
+def _per_operator(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
+    """torchtitan's selective recomputation: every second matrix product, the attention kernel's output and the inputs
+    of the block are kept (torchtitan/distributed/activation_checkpoint.py, mm_recompute_shapes and the save list)."""
+    outputs = at.element * at.problem.model.hidden_size * at.count * at.residual + saved.attention_core
+    heads = block.attention.heads * block.attention.value_head_dim
+    outputs = outputs + at.element * heads * at.count * at.tensor
+    for position, linear in enumerate(w for w in block_linears(block) if w.copies == 1):
+        if position % 2 == 0:
+            outputs = outputs + _output(linear, at)
+    if block.experts:
+        outputs = outputs + saved.expert_input
+    return np.minimum(outputs, saved.total)
+
+
+def _output(linear: Linear, at: Tokens) -> FloatColumn:
+    share = {"column": at.tensor, "row": at.residual, "none": at.residual}[linear.split]
+    return at.element * linear.out_features * at.count * share
+
+
+def _working(block: Block, at: Tokens) -> FloatColumn:
+    """Gradients of activations that backward holds at once: of the perceptron's inner tensors or of attention's."""
+    hidden = at.problem.model.hidden_size * at.count
+    attention = block.attention
+    inner = attention.heads * (attention.head_dim + attention.value_head_dim)
+    inner += attention.key_value_heads * (attention.head_dim + attention.value_head_dim)
+    of_attention = at.element * inner * at.count * at.tensor
+    if at.problem.workload.attention == "eager":
+        pairs = attention.heads * at.keys * at.count * at.tensor
+        of_attention = of_attention + pairs * np.where(at.fused, 2.0 * at.element, 8.0)
+    else:
+        # flash attention sums the gradient of the queries in fp32 (arXiv 2307.08691, algorithm 2)
+        of_attention = of_attention + 4.0 * attention.heads * attention.head_dim * at.count * at.tensor
+    gathered = np.where(at.table.sequence_parallel, at.element * hidden, 0.0)
+    residual = 2.0 * at.element * hidden * at.residual
+    return residual + gathered + np.maximum(of_attention, _working_feed_forward(block, at))
+
+
+def _working_feed_forward(block: Block, at: Tokens) -> FloatColumn:
+    mixture = block.experts
+    if mixture is None:
+        part = block.feed_forward
+        widths = (3.0 if part.gated else 2.0) * part.hidden  # type: ignore[union-attr]
+        return at.element * widths * at.count * at.tensor
+    split = at.table.expert_tensor_parallel_size
+    dispatched = at.count * at.residual * mixture.experts_per_token * at.problem.workload.expert_imbalance * split
+    routed = (3.0 if mixture.routed.gated else 2.0) * mixture.routed.hidden / split
+    return at.element * dispatched * (routed + at.problem.model.hidden_size)

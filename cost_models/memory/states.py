@@ -1,0 +1,123 @@
+"""Bytes of stored weights, gradients and optimizer states, and over which ranks each is sharded.
+
+ZeRO (arXiv 1910.02054, section 5): stage 1 shards the states, 2 the gradients as well, 3 the weights too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.memory.facts import dtype_bytes, flag
+from cost_models.memory.weights import LocalWeights
+from cost_models.problem import Problem
+from cost_models.stages import StageRows
+from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable, code
+
+MOMENTS: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1}
+"""State tensors of an optimizer beside the weights (Adam: arXiv 1412.6980, algorithm 1)."""
+_EIGHT_BIT_BLOCK: Final = 256
+"""Elements that share one fp32 constant in an 8-bit state (arXiv 2110.02861; bitsandbytes since 0.45)."""
+_MASTER_BYTES: Final = 4.0
+_NF4_CONSTANT_BYTES: Final = 1 / 64 + 4 / (64 * 256)
+"""QLoRA (arXiv 2305.14314, section 3): an 8-bit constant a block of 64, a fp32 one for 256 of those."""
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """n strategies: over how many ranks each kind of tensor is divided."""
+
+    dense_ranks: FloatColumn
+    """One shard group of dense weights: (data / replicate) x context."""
+    expert_ranks: FloatColumn
+    """One shard group of experts."""
+    weights: BoolColumn
+    gradients: BoolColumn
+    states: BoolColumn
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """m stage rows, bytes."""
+
+    parameters: FloatColumn
+    gradients: FloatColumn
+    optimizer_states: FloatColumn
+    step_gradients: FloatColumn
+    """fp32 copies of 16-bit gradients while the optimizer steps."""
+
+
+def sharding(table: StrategyTable) -> Sharding:
+    """Shard groups. Experts: the quotient of the dense ranks and expert x expert-tensor ranks."""
+    replicate = table.data_parallel_replicate_size
+    dense = table.data_parallel_size * table.context_parallel_size / replicate
+    all_ranks = table.tensor_parallel_size * table.context_parallel_size * table.data_parallel_size
+    expert = all_ranks / (table.expert_parallel_size * table.expert_tensor_parallel_size)
+    zero = table.zero_stage
+    whole_in_pipeline = flag(table, "pipeline_keeps_whole_gradients") & (table.pipeline_parallel_size > 1)
+    return Sharding(
+        dense_ranks=dense,
+        expert_ranks=np.maximum(expert / replicate, 1.0),
+        weights=(zero == 3) | ((zero == 2) & flag(table, "stage_2_shards_weights")),
+        gradients=(zero >= 2) & ~whole_in_pipeline,
+        states=zero >= 1,
+    )
+
+
+def state_bytes(
+    problem: Problem, table: StrategyTable, stages: StageRows, weights: LocalWeights, shards: Sharding
+) -> StateBytes:
+    """Bytes that stay for the whole step."""
+    row = stages.row
+    weight_bytes, gradient_bytes = dtype_bytes(table.parameter_dtype), dtype_bytes(table.gradient_dtype)
+    trained_bytes = trained_weight_bytes(problem, table)
+    stored = np.where(table.is_choice("parameter_dtype", "nf4"), weight_bytes + _NF4_CONSTANT_BYTES, weight_bytes)
+    on_device = 1.0 - np.where(table.is_choice("offload", "optimizer-and-parameters", "nvme"), 1.0, 0.0)
+    states_here = 1.0 - np.where(
+        table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme"), table.offload_fraction, 0.0
+    )
+    per_state = state_bytes_per_weight(problem, table)
+
+    def divided(bytes_per_weight: FloatColumn, sharded: BoolColumn) -> tuple[FloatColumn, FloatColumn]:
+        return (
+            (bytes_per_weight / np.where(sharded, shards.dense_ranks, 1.0))[row],
+            (bytes_per_weight / np.where(sharded, shards.expert_ranks, 1.0))[row],
+        )
+
+    def total(factors: tuple[FloatColumn, FloatColumn]) -> FloatColumn:
+        return factors[0] * weights.trainable_dense + factors[1] * weights.trainable_expert
+
+    dense, expert = divided(stored * on_device, shards.weights)
+    parameters = dense * weights.dense + expert * weights.expert
+    if problem.workload.fine_tuning is not None:
+        parameters = parameters + total(divided(trained_bytes * on_device, shards.weights))
+    gradients = total(divided(gradient_bytes * _gradients_on_device(table), shards.gradients))
+    states = total(divided(per_state * states_here, shards.states))
+    copies = flag(table, "copies_gradients_to_fp32") & (gradient_bytes < _MASTER_BYTES)
+    step = total(divided(np.where(copies, _MASTER_BYTES * states_here, 0.0), shards.states))
+    return StateBytes(parameters, gradients, states, step)
+
+
+def trained_weight_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """Bytes of a trained weight; adapters are kept in 16 bit beside 4- and 16-bit weights."""
+    stored = dtype_bytes(table.parameter_dtype)
+    return np.maximum(stored, 2.0) if problem.workload.fine_tuning is not None else stored
+
+
+def state_bytes_per_weight(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """Moments, and the fp32 master of a weight that is stored in fewer bits, wherever they lie."""
+    optimizer = problem.workload.optimizer
+    if optimizer == "adamw-8bit":
+        each = np.full(len(table), 1.0 + 4.0 / _EIGHT_BIT_BLOCK)
+    else:
+        each = dtype_bytes(table.optimizer_state_dtype)
+    masters = flag(table, "keeps_fp32_masters") & (trained_weight_bytes(problem, table) < _MASTER_BYTES)
+    return MOMENTS[optimizer] * each + np.where(masters, _MASTER_BYTES, 0.0)
+
+
+def _gradients_on_device(table: StrategyTable) -> FloatColumn:
+    """ZeRO-Offload (arXiv 2101.06840, section 4.2) moves reduced gradients to the host as they are made."""
+    moved = table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme") & (table.zero_stage >= 2)
+    return np.where(moved & (table.framework == code("framework", "deepspeed")), 1.0 - table.offload_fraction, 1.0)

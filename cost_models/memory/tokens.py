@@ -1,0 +1,63 @@
+"""What every activation formula needs of a strategy: tokens of a rank, shares of it, bytes of an element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.memory.facts import flag
+from cost_models.problem import Problem
+from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """u strategies."""
+
+    problem: Problem
+    table: StrategyTable
+    count: FloatColumn
+    """Tokens of one micro-batch on one context rank."""
+    keys: float
+    """Keys that a query may see under eager attention."""
+    tensor: FloatColumn
+    """1 / tensor-parallel size: share of what lies between a column- and a row-parallel matrix."""
+    residual: FloatColumn
+    """Share of norms, dropouts and the residual stream: all of it without sequence parallelism (arXiv 2205.05198)."""
+    gathered: FloatColumn
+    """Share of a norm's output that is kept for the matrix after it."""
+    element: FloatColumn
+    """Bytes of an activation: 2, or 4 with precision fp32."""
+    linear_input: FloatColumn
+    """Bytes of an element of a linear layer's input that nothing else keeps: 1 where fp8 copies are saved."""
+    eager: BoolColumn
+    """Plain kernels: un-fused norms in fp32, activations and products kept one by one."""
+    fused: BoolColumn
+
+
+def sequence_length(problem: Problem) -> int:
+    """Tokens of a sequence: a ViT has only one length, else the workload's."""
+    return problem.model.sequence_length or problem.workload.sequence_length
+
+
+def tokens(problem: Problem, table: StrategyTable) -> Tokens:
+    """Shapes of one micro-batch on one rank."""
+    length = sequence_length(problem)
+    tensor = 1.0 / table.tensor_parallel_size
+    residual = np.where(table.sequence_parallel, tensor, 1.0)
+    element = np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
+    saves_fp8 = table.is_choice("precision", "fp8") & flag(table, "fp8_saved_inputs")
+    return Tokens(
+        problem=problem,
+        table=table,
+        count=table.micro_batch_size * length / table.context_parallel_size,
+        keys=float(length),
+        tensor=tensor,
+        residual=residual,
+        gathered=np.where(flag(table, "regathers_sequence_parallel_inputs"), residual, 1.0),
+        element=element,
+        linear_input=np.where(saves_fp8, 1.0, element),
+        eager=table.is_choice("kernels", "eager"),
+        fused=table.is_choice("kernels", "fused"),
+    )

@@ -1,0 +1,229 @@
+"""Weights that one rank of a stage works with, before data-parallel sharding: counted in parameters.
+
+Tensor parallelism splits a column-parallel matrix with its bias and a row-parallel matrix without it
+(arXiv 1909.08053, section 3); experts lie on expert-parallel ranks and are split by expert-tensor parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from cost_models.architecture import Attention, Block, Linear, ModelArchitecture
+from cost_models.problem import Problem
+from cost_models.stages import StageRows
+from cost_models.strategy import FloatColumn, StrategyTable
+from cost_models.vocabulary import padded_vocabulary
+from cost_models.workload import FineTuning
+
+LORA_LINEARS: Final = {
+    "attention": frozenset({"q", "k", "v", "o", "qkv", "q_down", "q_up", "kv_down", "kv_up"}),
+    "attention-qv": frozenset({"q", "v", "qkv", "q_up", "kv_up"}),
+}
+"""Canonical linears of each target; `all-linear` adapts every linear of the blocks but the router."""
+_NEVER_ADAPTED: Final = frozenset({"router", "shared_gate"})
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Parameters by what divides them."""
+
+    tensor: float = 0.0
+    whole: float = 0.0
+    expert: float = 0.0
+    """Divided by expert parallelism and expert-tensor parallelism."""
+
+    def __add__(self, other: Split) -> Split:
+        return Split(self.tensor + other.tensor, self.whole + other.whole, self.expert + other.expert)
+
+
+@dataclass(frozen=True)
+class LocalWeights:
+    """m stage rows: parameters of one rank, without data-parallel sharding."""
+
+    dense: FloatColumn
+    expert: FloatColumn
+    trainable_dense: FloatColumn
+    trainable_expert: FloatColumn
+    matrices: FloatColumn
+    """Elements of the blocks' matrices (what fp8 and autocast keep copies of)."""
+
+
+@dataclass(frozen=True)
+class BlockWeights:
+    """n strategies: parameters of the largest block on one rank, without data-parallel sharding."""
+
+    dense: FloatColumn
+    expert: FloatColumn
+
+    @property
+    def total(self) -> FloatColumn:
+        """All of the block."""
+        return self.dense + self.expert
+
+
+@dataclass(frozen=True)
+class EndWeights:
+    """n strategies: what surrounds the blocks, on one rank, without data-parallel sharding."""
+
+    first: FloatColumn
+    """Embedding and its company."""
+    last: FloatColumn
+    """Final norm and head, of an untied model."""
+    tied_copy: FloatColumn
+    """What the last stage of a pipeline holds besides `last`: the tied embedding matrix."""
+    trainable_first: FloatColumn
+    trainable_last: FloatColumn
+
+
+def block_weights(problem: Problem, table: StrategyTable) -> BlockWeights:
+    """The largest block: what is gathered at once under ZeRO-3."""
+    dense, expert = np.zeros(len(table)), np.zeros(len(table))
+    ranks = expert_ranks(table)
+    for block in problem.model.blocks:
+        split = block_split(block)
+        candidate = split.tensor / table.tensor_parallel_size + split.whole
+        routed = split.expert / ranks
+        larger = candidate + routed > dense + expert
+        dense, expert = np.where(larger, candidate, dense), np.where(larger, routed, expert)
+    return BlockWeights(dense, expert)
+
+
+def end_weights(problem: Problem, table: StrategyTable) -> EndWeights:
+    """Embedding and head of one rank, vocabulary padded and split over tensor-parallel ranks."""
+    model, tensor = problem.model, table.tensor_parallel_size
+    share = padded_vocabulary(model, table) / (model.vocab_size * tensor)
+    embedding = model.embedding_parameters * share
+    first = embedding + model.position_parameters + model.input_parameters
+    head = (model.head.parameters if model.head else 0) * share
+    last = head + model.final_norm_parameters + model.output_parameters
+    tuning = problem.workload.fine_tuning
+    if tuning is None:
+        trainable_first, trainable_last = first, last
+    else:
+        trainable_first = embedding if "embedding" in tuning.modules_to_save else np.zeros(len(table))
+        saved_head = embedding if model.tied_embeddings else head
+        trainable_last = saved_head if "head" in tuning.modules_to_save else np.zeros(len(table))
+    tied = embedding if model.tied_embeddings else np.zeros(len(table))
+    return EndWeights(first, last, tied, trainable_first, trainable_last)
+
+
+def local_weights(problem: Problem, table: StrategyTable, stages: StageRows, ends: EndWeights) -> LocalWeights:
+    """Weights of every stage row. A tied matrix has a copy on both ends of a pipeline (arXiv 1909.08053, section 5)."""
+    tensor = (1.0 / table.tensor_parallel_size)[stages.row]
+    routed = (1.0 / expert_ranks(table))[stages.row]
+    splits = [block_split(block) for block in problem.model.blocks]
+    layers = stages.layers.astype(np.float64)
+    blocks_dense = _weigh(layers, [s.tensor for s in splits]) * tensor + _weigh(layers, [s.whole for s in splits])
+    expert = _weigh(layers, [s.expert for s in splits]) * routed
+    last = ends.last + np.where(table.pipeline_parallel_size > 1, ends.tied_copy, 0.0)
+    outside = np.where(stages.first, ends.first[stages.row], 0.0) + np.where(stages.last, last[stages.row], 0.0)
+    dense = blocks_dense + outside
+    tuning = problem.workload.fine_tuning
+    if tuning is None:
+        return LocalWeights(dense, expert, dense, expert, blocks_dense + expert)
+    adapters = [adapter_split(block, tuning) for block in problem.model.blocks]
+    trained = _weigh(layers, [a.tensor for a in adapters]) * tensor + _weigh(layers, [a.whole for a in adapters])
+    trained_expert = _weigh(layers, [a.expert for a in adapters]) * routed
+    trained = (
+        trained
+        + np.where(stages.first, ends.trainable_first[stages.row], 0.0)
+        + np.where(stages.last, ends.trainable_last[stages.row], 0.0)
+    )
+    return LocalWeights(dense, expert, trained, trained_expert, blocks_dense + expert)
+
+
+def expert_ranks(table: StrategyTable) -> FloatColumn:
+    """Ranks that one set of experts is split over."""
+    return (table.expert_parallel_size * table.expert_tensor_parallel_size).astype(np.float64)
+
+
+@lru_cache(maxsize=1024)
+def block_split(block: Block) -> Split:
+    """All parameters of a block."""
+    total = _attention_split(block.attention)
+    if block.cross_attention:
+        total += _attention_split(block.cross_attention)
+    total += Split(whole=block.norm_parameters + block.other_parameters)
+    mixture = block.experts
+    if mixture is None:
+        return total + _sum(_linear_split(w) for w in block.feed_forward.linears)  # type: ignore[union-attr]
+    total += Split(expert=mixture.routed.parameters, whole=mixture.router.parameters + mixture.other_parameters)
+    if mixture.shared:
+        total += _sum(_linear_split(w) for w in mixture.shared.linears)
+    return total + Split(whole=mixture.shared_gate.parameters if mixture.shared_gate else 0.0)
+
+
+@lru_cache(maxsize=1024)
+def adapter_split(block: Block, tuning: FineTuning) -> Split:
+    """Adapters of a block: rank x in and out x rank for each adapted matrix (arXiv 2106.09685, section 4.1)."""
+    return _sum(_adapter(w, tuning.rank) for w in block_linears(block) if is_adapted(w.name, tuning))
+
+
+def is_adapted(name: str, tuning: FineTuning) -> bool:
+    """Whether LoRA puts an adapter beside a linear."""
+    if tuning.target == "all-linear":
+        return name not in _NEVER_ADAPTED
+    return name in LORA_LINEARS[tuning.target]
+
+
+def block_linears(block: Block) -> tuple[Linear, ...]:
+    """Every matrix of a block."""
+    attentions = [block.attention, *([block.cross_attention] if block.cross_attention else [])]
+    linears = [w for attention in attentions for w in attention.linears]
+    mixture = block.experts
+    if mixture is None:
+        return (*linears, *block.feed_forward.linears)  # type: ignore[union-attr]
+    shared = mixture.shared.linears if mixture.shared else ()
+    gate = (mixture.shared_gate,) if mixture.shared_gate else ()
+    return (*linears, mixture.router, *mixture.routed.linears, *shared, *gate)
+
+
+def widest_matrices(model: ModelArchitecture) -> tuple[Linear, ...]:
+    """One linear of each distinct shape in the blocks."""
+    shapes: dict[tuple[int, int, str], Linear] = {}
+    for block in model.blocks:
+        for linear in block_linears(block):
+            shapes.setdefault((linear.in_features, linear.out_features, linear.split), linear)
+    return tuple(shapes.values())
+
+
+def _weigh(layers: FloatColumn, counts: list[float]) -> FloatColumn:
+    result: FloatColumn = layers @ np.array(counts, dtype=np.float64)
+    return result
+
+
+def _attention_split(attention: Attention) -> Split:
+    linears = _sum(_linear_split(w) for w in attention.linears)
+    return linears + Split(tensor=attention.other_parameters, whole=attention.norm_parameters)
+
+
+def _linear_split(linear: Linear) -> Split:
+    if linear.split == "none":
+        return Split(whole=linear.parameters)
+    if linear.split == "column":
+        return Split(tensor=linear.parameters)
+    bias = linear.copies * linear.out_features * linear.bias
+    return Split(tensor=linear.parameters - bias, whole=bias)
+
+
+def _adapter(linear: Linear, rank: int) -> Split:
+    down, up = rank * linear.in_features * linear.copies, rank * linear.out_features * linear.copies
+    if linear.copies > 1:
+        return Split(expert=down + up)
+    if linear.split == "column":
+        return Split(whole=down, tensor=up)
+    if linear.split == "row":
+        return Split(tensor=down, whole=up)
+    return Split(whole=down + up)
+
+
+def _sum(splits: Iterable[Split]) -> Split:
+    total = Split()
+    for split in splits:
+        total += split
+    return total
