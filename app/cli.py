@@ -14,7 +14,7 @@ from rich.console import Console
 from app.logs import configure_logging
 from app.settings import Settings
 
-cli = typer.Typer(help="Paraplan: parallel strategies for large-model training.", no_args_is_help=True)
+cli = typer.Typer(help="Parallel strategies for large-model training.", no_args_is_help=True, add_completion=False)
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on; left out: PARAPLAN_HOST, 127.0.0.1.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port; left out: PARAPLAN_PORT, 8000.")]

@@ -58,7 +58,7 @@ def run(settings: Settings, request_file: Path, *, once: bool) -> None:
         console.print("Stopped.")
 
 
-def _client(address: str, key: str) -> httpx2.Client:
+def _client(address: str, key: str | None) -> httpx2.Client:
     return httpx2.Client(base_url=address, timeout=30.0, headers={"X-API-Key": key} if key else {}, trust_env=False)
 
 

@@ -5,16 +5,11 @@ from typing import Literal
 from alembic import context
 from sqlalchemy import Connection
 
-from app.db import models  # noqa: F401  (fills the metadata)
 from app.db.base import Base, UtcDateTime
 from app.db.migrate import VERSION_TABLE
 from app.db.session import build_engine
 from app.settings import Settings
-
-
-def include_name(name: str | None, kind: str, _parents: object) -> bool:
-    """Only our own tables: the queue and Optuna may keep theirs in the same database."""
-    return kind != "table" or name in Base.metadata.tables
+from migrations.filters import include_name
 
 
 def render_item(kind: str, item: object, _context: object) -> str | Literal[False]:

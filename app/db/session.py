@@ -11,10 +11,13 @@ from typing import Any
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 SQLITE_BUSY_MILLISECONDS = 10_000
+DATABASE_AWAY = (OperationalError, InterfaceError)
+"""What a database raises that cannot be reached or is busy; anything else it raises is a fault of what was written."""
 
 
 class Database:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from app.db.base import utc_now
 from app.db.models import Job, Status
-from app.db.session import Database
+from app.db.session import DATABASE_AWAY, Database
 from app.jobs.lease import Lease
 from app.repositories.jobs import JobRepository
 from app.repositories.searches import SearchRepository
@@ -48,7 +47,7 @@ class JobExecutor:
                     self._run(lease)
             except LeaseLost:
                 log.warning("job_lost")
-            except SQLAlchemyError:
+            except DATABASE_AWAY:
                 # Nothing can be written down now. The lease runs out, and the job is tried again.
                 log.exception("job_abandoned")
 

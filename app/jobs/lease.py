@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.db.base import utc_now
 from app.db.models import Job, Status
-from app.db.session import Database
+from app.db.session import DATABASE_AWAY, Database
 from app.repositories.jobs import JobRepository
 from app.services.held_job import LeaseLost
 from app.settings import Settings
@@ -103,6 +102,6 @@ class Lease:
             except LeaseLost:
                 log.warning("lease_lost", job_id=self.job_id)
                 return
-            except SQLAlchemyError:
+            except DATABASE_AWAY:
                 # The database may be back before the lease is over; if not, the lease is lost and `renew` says so.
                 log.exception("heartbeat_failed", job_id=self.job_id)

@@ -14,9 +14,8 @@ from typing import Any
 import structlog
 from huey import Huey, crontab
 from huey.consumer import Consumer
-from sqlalchemy.exc import SQLAlchemyError
 
-from app.db.session import Database
+from app.db.session import DATABASE_AWAY, Database
 from app.jobs.executor import JobExecutor
 from app.jobs.queue import JobQueue
 from app.services.search_runs import Solve
@@ -89,7 +88,7 @@ def _sweep_until(stopped: threading.Event, queue: JobQueue, executor: JobExecuto
         wait_seconds = lease_seconds / 2
         try:
             _wake(queue, executor.sweep())
-        except SQLAlchemyError:
+        except DATABASE_AWAY:
             log.exception("sweep_failed")
 
 

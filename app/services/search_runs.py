@@ -8,11 +8,10 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from app.db.base import utc_now
 from app.db.models import Status
-from app.db.session import Database
+from app.db.session import DATABASE_AWAY, Database
 from app.repositories.searches import SearchRepository
 from app.services.held_job import HeldJob, LeaseLost
 from cost_models.errors import InvalidInput
@@ -46,8 +45,8 @@ class SearchRunner:
         self._solve = solve
 
     def run(self, search_id: str, job: HeldJob) -> None:
-        """Run a search to its end, or until the job is no longer ours. Raises LeaseLost and database errors only:
-        after these the lease decides who tries again."""
+        """Run a search to its end, or until the job is no longer ours. Raises LeaseLost and DATABASE_AWAY only: after
+        these the lease decides who tries again."""
         started = time.monotonic()
         request, past = self._begin(search_id, job)
 
@@ -56,15 +55,14 @@ class SearchRunner:
 
         try:
             result = self._solve(request, past=past, report=report, cancelled=job.should_stop)
-        except (LeaseLost, SQLAlchemyError):
+            self._end(search_id, job, result, started)
+        except (LeaseLost, *DATABASE_AWAY):
             raise
         except InvalidInput as error:
             self._fail(search_id, job, _invalid_input(error))
         except Exception as error:
             log.exception("search_failed", search_id=search_id)
             self._fail(search_id, job, _unexpected(error))
-        else:
-            self._end(search_id, job, result, started)
 
     def _begin(self, search_id: str, job: HeldJob) -> tuple[dict[str, Any], list[Trial]]:
         with self._database.write() as session:

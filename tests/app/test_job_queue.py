@@ -1,0 +1,38 @@
+"""The queue carries ids, on SQLite and PostgreSQL, and no code."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from app.jobs.queue import JobQueue, JsonSerializer
+from app.settings import Settings
+
+
+def test_what_the_server_enqueues_the_worker_runs(database_url: str) -> None:
+    ran: list[str] = []
+    url = Settings(database_url=database_url).effective_queue_url
+    server, worker = JobQueue(url), JobQueue(url, run=ran.append)
+    server.wake("one")
+    server.wake("two")
+    assert not worker.is_empty()
+    while not worker.is_empty():
+        worker.huey.execute(worker.huey.dequeue())
+    assert ran == ["one", "two"]
+    server.close()
+    worker.close()
+
+
+def test_messages_are_json(tmp_path: Path) -> None:
+    queue = JobQueue(f"sqlite:///{tmp_path / 'queue.db'}")
+    queue.wake("one")
+    (message,) = queue.huey.storage.enqueued_items()
+    assert b'["one"]' in message
+    queue.close()
+
+
+def test_a_pickle_is_not_loaded() -> None:
+    with pytest.raises(ValueError, match=r"codec|Expecting"):
+        JsonSerializer().deserialize(pickle.dumps("code"))
