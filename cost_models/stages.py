@@ -47,44 +47,63 @@ def block_counts(model: ModelArchitecture, layout: tuple[int, ...]) -> IntColumn
 
 def all_stages(model: ModelArchitecture, table: StrategyTable) -> StageRows:
     """Every stage of every strategy. Layouts must be those of valid strategies (they place each layer once)."""
-    pipeline = table.pipeline_parallel_size
-    start = np.concatenate([[0], np.cumsum(pipeline)[:-1]]).astype(np.int64)
-    row = np.repeat(np.arange(len(table)), pipeline)
-    return _stage_rows(model, table, row, np.arange(len(row)) - start[row], start)
+    held = _layers_held(model, table)
+    return _stage_rows(table, held, np.zeros(len(held.offset), dtype=np.bool_))
 
 
 def bounding_stages(model: ModelArchitecture, table: StrategyTable) -> StageRows:
-    """First, second, and last stage: those that can be the fullest or the slowest where middle stages are alike.
+    """First, second, and last stage where all stages between hold the same, so that the second stands for them; all
+    stages elsewhere.
 
-    For sweeps over balanced layouts; what a sweep selects is scored again with `all_stages`.
+    For sweeps: the figures are those of `all_stages`.
     """
-    pipeline = table.pipeline_parallel_size
-    count = np.minimum(pipeline, 3)
+    held = _layers_held(model, table)
+    return _stage_rows(table, held, held.middle_alike)
+
+
+@dataclass(frozen=True)
+class _LayersHeld:
+    """What the stages of each distinct (layout, pipeline size) hold: few, so they are counted once and gathered."""
+
+    which: IntColumn
+    """(n,) the pair of each strategy."""
+    offset: IntColumn
+    """(pairs,) where its stages begin in `counts`."""
+    counts: IntColumn
+    """(stages, k) layers of each distinct block."""
+    middle_alike: BoolColumn
+    """(pairs,) whether all stages but the first and the last hold the same."""
+
+
+def _layers_held(model: ModelArchitecture, table: StrategyTable) -> _LayersHeld:
+    pairs, which = np.unique(
+        np.stack([table.layers_per_stage, table.pipeline_parallel_size]), axis=1, return_inverse=True
+    )
+    offsets = np.concatenate([[0], np.cumsum(pairs[1])]).astype(np.int64)
+    counts = np.zeros((int(offsets[-1]), len(model.blocks)), dtype=np.int64)
+    alike = np.zeros(len(pairs[1]), dtype=np.bool_)
+    for index, (layout, size) in enumerate(pairs.T):
+        chunks = block_counts(model, table.layouts[layout])
+        # chunk c lives on rank c mod pipeline
+        stages = chunks.reshape(-1, size, len(model.blocks)).sum(axis=0)
+        counts[offsets[index] : offsets[index + 1]] = stages
+        alike[index] = bool((stages[1:-1] == stages[1:2]).all())
+    return _LayersHeld(which, offsets[:-1], counts, alike)
+
+
+def _stage_rows(table: StrategyTable, held: _LayersHeld, shortened: BoolColumn) -> StageRows:
+    """First, second and last stage of the pairs that are shortened, every stage of the others."""
+    pipeline, short = table.pipeline_parallel_size, shortened[held.which]
+    count = np.where(short, np.minimum(pipeline, 3), pipeline)
     start = np.concatenate([[0], np.cumsum(count)[:-1]]).astype(np.int64)
     row = np.repeat(np.arange(len(table)), count)
     position = np.arange(len(row)) - start[row]
-    stage = np.where(position == 2, pipeline[row] - 1, position)
-    return _stage_rows(model, table, row, stage, start)
-
-
-def _stage_rows(
-    model: ModelArchitecture, table: StrategyTable, row: IntColumn, stage: IntColumn, start: IntColumn
-) -> StageRows:
-    # Layers by (layout, stage): few distinct pairs, so they are counted once and gathered.
-    pipelines, which = np.unique(
-        np.stack([table.layers_per_stage, table.pipeline_parallel_size]), axis=1, return_inverse=True
-    )
-    offsets = np.concatenate([[0], np.cumsum(pipelines[1])]).astype(np.int64)
-    counts = np.zeros((int(offsets[-1]), len(model.blocks)), dtype=np.int64)
-    for index, (layout, size) in enumerate(pipelines.T):
-        chunks = block_counts(model, table.layouts[layout])
-        # chunk c lives on rank c mod pipeline
-        counts[offsets[index] : offsets[index + 1]] = chunks.reshape(-1, size, len(model.blocks)).sum(axis=0)
+    stage = np.where((position == 2) & short[row], pipeline[row] - 1, position)
     return StageRows(
         row=row,
         stage=stage,
         start=start,
-        layers=counts[offsets[which[row]] + stage],
+        layers=held.counts[held.offset[held.which[row]] + stage],
         first=stage == 0,
-        last=stage == table.pipeline_parallel_size[row] - 1,
+        last=stage == pipeline[row] - 1,
     )

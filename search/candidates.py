@@ -29,7 +29,8 @@ class Candidates:
     """(n,) of the fullest stage, as the device shows it."""
     required_upper_bytes: FloatColumn
     """(n,) what must fit, at the confidence asked for."""
-    oom_probability: FloatColumn
+    needed_bytes: FloatColumn
+    """(n,) of a GPU: the same, or what setting up takes where that is more."""
     fits: BoolColumn
     fits_at_even_odds: BoolColumn
     """(n,) at memory confidence 0.5."""

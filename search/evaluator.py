@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from cost_models.answer import score_answers
-from cost_models.estimate import score
+from cost_models.estimate import Score, score
 from cost_models.memory import fit
+from cost_models.problem import Problem
 from cost_models.resolve import resolve_strategies
 from cost_models.rules import violations
 from cost_models.strategy import BoolColumn, FloatColumn, PartialColumns, StrategyTable, partial_columns
@@ -20,6 +21,8 @@ from search.problem import SearchProblem
 EVEN_ODDS: Final = 0.5
 SECONDS_PER_HOUR: Final = 3_600
 SECONDS_PER_DAY: Final = 86_400
+_FIGURES: Final = ("step_seconds", "peak_bytes", "required_upper_bytes", "needed_bytes", "objective")
+_MARKS: Final = ("fits", "fits_at_even_odds", "in_time")
 
 
 @dataclass(frozen=True)
@@ -45,37 +48,43 @@ class Evaluator:
         problem = self.search.problems[cluster]
         broken = violations(problem, table)
         valid = np.flatnonzero(broken == 0)
-        scored = score(
-            problem,
-            table.take(valid),
-            memory_confidence=self.search.memory_confidence,
-            only_bounding_stages=only_bounding_stages,
-        )
-        even_odds = fit(problem, scored.memory, EVEN_ODDS)
-
-        def spread(values: FloatColumn) -> FloatColumn:
-            column = np.full(len(table), np.nan)
-            column[valid] = values
-            return column
-
-        def mark(values: BoolColumn) -> BoolColumn:
-            column = np.zeros(len(table), dtype=np.bool_)
-            column[valid] = values
-            return column
-
+        figures = {name: np.full(len(table), np.nan) for name in _FIGURES}
+        marks = {name: np.zeros(len(table), dtype=np.bool_) for name in _MARKS}
+        if len(valid):
+            scored = score(
+                problem,
+                table.take(valid),
+                memory_confidence=self.search.memory_confidence,
+                only_bounding_stages=only_bounding_stages,
+            )
+            for name, values in self._figures(cluster, scored).items():
+                figures[name][valid] = values
+            for name, flags in self._marks(problem, scored).items():
+                marks[name][valid] = flags
         return Candidates(
             table=table,
             cluster=np.full(len(table), cluster, dtype=np.int64),
             violations=broken,
-            step_seconds=spread(scored.step_seconds),
-            peak_bytes=spread(scored.peak_bytes),
-            required_upper_bytes=spread(scored.fit.required_upper_bytes),
-            oom_probability=spread(scored.fit.oom_probability),
-            fits=mark(scored.fit.fits),
-            fits_at_even_odds=mark(even_odds.fits),
-            in_time=mark(self._in_time(scored.step_seconds)),
-            objective=spread(scored.step_seconds * self.price(cluster)),
+            **figures,
+            **marks,
         )
+
+    def _figures(self, cluster: int, scored: Score) -> dict[str, FloatColumn]:
+        upper = scored.fit.required_upper_bytes
+        return {
+            "step_seconds": scored.step_seconds,
+            "peak_bytes": scored.peak_bytes,
+            "required_upper_bytes": upper,
+            "needed_bytes": np.maximum(upper, scored.memory.device_load_peak_bytes),
+            "objective": scored.step_seconds * self.price(cluster),
+        }
+
+    def _marks(self, problem: Problem, scored: Score) -> dict[str, BoolColumn]:
+        return {
+            "fits": scored.fits,
+            "fits_at_even_odds": fit(problem, scored.memory, EVEN_ODDS).fits,
+            "in_time": self._in_time(scored.step_seconds),
+        }
 
     def evaluate_strategies(self, cluster: int, strategies: Sequence[Mapping[str, Any]]) -> Candidates:
         """Strategies in the words of the contract."""

@@ -166,7 +166,7 @@ def _trial(evaluator: Evaluator, candidates: Candidates, row: int, *, outside_sp
     search = evaluator.search
     cluster = search.clusters[int(candidates.cluster[row])]
     valid = bool(candidates.valid[row])
-    excess_bytes = float(candidates.required_upper_bytes[row]) - cluster.capacity_bytes
+    excess_bytes = float(candidates.needed_bytes[row]) - cluster.capacity_bytes
     fits = bool(candidates.fits[row])
     constraints = {
         "valid": float(int(candidates.violations[row]).bit_count()),

@@ -55,6 +55,11 @@ class SearchProblem:
         """One estimation problem for each cluster size."""
         return tuple(Problem(self.model, cluster, self.workload) for cluster in self.clusters)
 
+    @property
+    def capacity_bytes(self) -> float:
+        """Of one GPU; cluster sizes differ in nodes only."""
+        return self.clusters[0].capacity_bytes
+
 
 def _check_numbers(search: SearchProblem) -> None:
     if not search.clusters:

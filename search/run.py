@@ -116,7 +116,7 @@ def _result(
     tight = rank(evaluator, join([swept.tight, *(part.take(part.tight) for part in tried)]), search.plans, tight=True)
     evaluated = swept.evaluated + sum(len(part) for part in tried)
     written = answers(evaluator, plans)
-    rejected = sum((rejections(part, search.memory_confidence) for part in tried), swept.rejected)
+    rejected = sum((rejections(part, search.capacity_bytes) for part in tried), swept.rejected)
     findings = Findings(
         written, evaluated, rejected, join([swept.nearest, *(p.take(p.valid & ~p.fits) for p in tried)])
     )

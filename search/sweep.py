@@ -96,7 +96,7 @@ class _Keeper:
     def add(self, block: Candidates) -> None:
         """Keep the best of a block."""
         self.evaluated += len(block)
-        self.rejected.update(rejections(block, self.evaluator.search.memory_confidence))
+        self.rejected.update(rejections(block, self.evaluator.search.capacity_bytes))
         block = block.take(block.valid)
         plans = block.take(block.acceptable)
         self.best = _first(join([self.best, plans]), SHORTLIST)
@@ -105,7 +105,7 @@ class _Keeper:
         self.tight = _first(join([self.tight, block.take(block.tight)]), SHORTLIST)
         self.late = _first(join([self.late, block.take(block.fits & ~block.in_time)]), NEAREST)
         misses = join([self.nearest, block.take(~block.fits)])
-        self.nearest = misses.take(np.argsort(misses.required_upper_bytes, kind="stable")[:NEAREST])
+        self.nearest = misses.take(np.argsort(misses.needed_bytes, kind="stable")[:NEAREST])
 
     def best_step_seconds(self) -> float | None:
         """Of the plans kept so far."""
@@ -127,7 +127,7 @@ class _Keeper:
         )
 
 
-def rejections(candidates: Candidates, memory_confidence: float) -> Counter[str]:
+def rejections(candidates: Candidates, capacity_bytes: float) -> Counter[str]:
     """How many candidates each rule, the memory, the host and the deadline ruled out; some for several reasons."""
     masks, counts = np.unique(candidates.violations, return_counts=True)
     reasons: Counter[str] = Counter()
@@ -136,7 +136,7 @@ def rejections(candidates: Candidates, memory_confidence: float) -> Counter[str]
             if mask >> bit & 1:
                 reasons[violation] += count
     too_large = candidates.valid & ~candidates.fits
-    device = too_large & (candidates.oom_probability > 1 - memory_confidence)
+    device = too_large & (candidates.needed_bytes > capacity_bytes)
     for reason, rows in (
         ("out_of_memory", device),
         ("host_memory_short", too_large & ~device),

@@ -58,9 +58,9 @@ def _found(swept: Sweep, findings: Findings) -> str:
 
 def _too_large(evaluator: Evaluator, candidates: Candidates) -> str:
     search = evaluator.search
-    row = int(np.argmin(candidates.required_upper_bytes))
+    row = int(np.argmin(candidates.needed_bytes))
     closest = describe(candidates.table.row(row))
-    upper, capacity = float(candidates.required_upper_bytes[row]), search.clusters[0].capacity_bytes
+    upper, capacity = float(candidates.needed_bytes[row]), search.capacity_bytes
     if upper <= capacity:
         return (
             f"No strategy fits: the closest ({closest}) needs up to {upper / GIB:.1f} of {capacity / GIB:.1f} GiB of "
