@@ -79,18 +79,10 @@ class Framework:
     """ZeRO stages at which gradients are reduced after every micro-batch (with a pipeline only after the last)."""
     hides_parameter_gather: bool
     """ZeRO-1: updated parameters are gathered under the next forward, bucket by bucket; False: at the step's end."""
-    data_parallel_overlap: float
-    """Share of the computation that can hide data-parallel traffic, where communication overlaps."""
-    hidden_tensor_traffic: float
-    """Share of the backward's tensor-parallel traffic that runs under the weight gradients."""
     fused_gradient_accumulation: bool
     """The weight gradient's kernel adds to the accumulated gradient itself."""
     casts_weights: bool
     """16-bit copies of fp32 weights are made on use (autocast); False: stored so, or cast in the shard."""
-    step_overhead_seconds: float
-    """Once a step on the host: gradient norm, loss and schedule, hooks, Python."""
-    operator_overhead: float
-    """CPU time to issue an operator, in units of the plain PyTorch one: wrappers, hooks, checks."""
 
     keeps_fp32_masters: bool
     """The optimizer steps fp32 copies of weights that are stored in 16 bit."""
@@ -139,7 +131,5 @@ class Framework:
     """ZeRO stages at which sharded weights are gathered, layer by layer, for every micro-batch."""
     reduces_in_16_bit: bool
     """Gradients travel in the compute precision, whatever they are accumulated in."""
-    hidden_pipeline_traffic: float
-    """Share of the activations' transfers between chunks that interleaved schedules overlap."""
     flattens_weights: bool
     """Setting up ZeRO-1 or 2 copies the weights into flat buffers beside the originals."""

@@ -45,12 +45,8 @@ FSDP2 = Framework(
     expandable_segments=True,  # torchtitan's run_train.sh sets it; torch's own default is false
     reduces_every_micro_batch=(0, 2, 3),
     hides_parameter_gather=True,
-    data_parallel_overlap=0.9,
-    hidden_tensor_traffic=0.0,  # async TP is off by default
     fused_gradient_accumulation=False,
     casts_weights=False,  # MixedPrecisionPolicy casts the shard
-    step_overhead_seconds=1.0e-2,
-    operator_overhead=1.0,
     keeps_fp32_masters=False,
     copies_gradients_to_fp32=False,
     persistent_gradients=False,  # zero_grad(set_to_none=True)
@@ -74,6 +70,5 @@ FSDP2 = Framework(
     gradients_beside_buckets=False,
     gathers_every_micro_batch=(2, 3),
     reduces_in_16_bit=False,  # torchtitan: mixed_precision_reduce = float32
-    hidden_pipeline_traffic=0.0,
     flattens_weights=False,
 )

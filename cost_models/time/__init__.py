@@ -29,11 +29,11 @@ from cost_models.time.stage_costs import pipeline_costs
 def estimate_time(
     problem: Problem, table: StrategyTable, stages: StageRows, coefficients: Coefficients | None = None
 ) -> TimeEstimate:
-    """One optimizer step of every strategy of a table of valid ones; `coefficients` other than the package's to fit them."""
+    """One optimizer step of every strategy of a table of valid ones; other `coefficients` to fit them."""
     used = coefficients or default_coefficients()
     device = device_of(problem.cluster.gpu, used)
-    network = Network(problem.cluster, used.links)
-    cases, case = layer_cases(problem, table)
+    network = Network(problem.cluster, used)
+    cases, case = layer_cases(problem, table, used)
     ends = (embedding_seconds(problem, cases, network, device), head_seconds(problem, cases, network, device))
     layers = layer_seconds(problem, cases, network, device)
     costs = pipeline_costs(problem, table, stages, case, layers, ends)

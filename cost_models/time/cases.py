@@ -17,8 +17,8 @@ from cost_models.strategy import (
     FloatColumn,
     IntColumn,
     StrategyTable,
-    code,
 )
+from cost_models.time.coefficients import Coefficients
 from cost_models.time.distinct import distinct_rows
 
 CASE_COLUMNS: Final = (
@@ -48,6 +48,7 @@ class LayerCases:
     """u distinct cases with the sizes that every operator needs; columns (u,)."""
 
     table: StrategyTable
+    coefficients: Coefficients
     tokens: FloatColumn
     """Of one micro-batch on one rank, before sequence parallelism splits them."""
     shard_tokens: FloatColumn
@@ -68,9 +69,15 @@ class LayerCases:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def setting(self, name: str) -> FloatColumn:
-        """A number of each case's framework."""
-        return framework_numbers(name)[self.table.framework]
+    def fact(self, name: str) -> BoolColumn:
+        """A yes-no field of each case's framework."""
+        flags: BoolColumn = framework_flags(name)[self.table.framework]
+        return flags
+
+    def coefficient(self, name: str) -> FloatColumn:
+        """A coefficient of each case's framework."""
+        column: FloatColumn = self.coefficients.by_framework(name)[self.table.framework]
+        return column
 
     def recomputes(self, module: str) -> BoolColumn:
         """Where `module` is recomputed selectively."""
@@ -82,17 +89,12 @@ class LayerCases:
     @property
     def selective(self) -> BoolColumn:
         """Where activation checkpointing is selective."""
-        return self.table.activation_checkpointing == code("activation_checkpointing", "selective")
+        return self.table.is_choice("activation_checkpointing", "selective")
 
     @property
     def full(self) -> BoolColumn:
         """Where whole layers are recomputed."""
-        return self.table.activation_checkpointing == code("activation_checkpointing", "full")
-
-
-def framework_numbers(name: str) -> FloatColumn:
-    """A numeric (or yes-no) field of every framework, in the order of the framework column."""
-    return np.array([float(getattr(framework, name)) for framework in FRAMEWORKS])
+        return self.table.is_choice("activation_checkpointing", "full")
 
 
 def framework_flags(name: str) -> BoolColumn:
@@ -112,7 +114,7 @@ def _stages(framework: Framework, name: str) -> tuple[int, ...]:
     return stages
 
 
-def layer_cases(problem: Problem, table: StrategyTable) -> tuple[LayerCases, IntColumn]:
+def layer_cases(problem: Problem, table: StrategyTable, coefficients: Coefficients) -> tuple[LayerCases, IntColumn]:
     """The distinct cases of a table and the number of each row's case."""
     representatives, number = distinct_rows([getattr(table, name) for name in CASE_COLUMNS])
     cases = table.take(representatives)
@@ -123,6 +125,7 @@ def layer_cases(problem: Problem, table: StrategyTable) -> tuple[LayerCases, Int
     return (
         LayerCases(
             table=cases,
+            coefficients=coefficients,
             tokens=tokens,
             shard_tokens=np.where(cases.sequence_parallel, tokens / tensor, tokens),
             sequence=sequence,

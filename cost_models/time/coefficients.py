@@ -9,6 +9,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
+from cost_models.strategy import FRAMEWORKS, FloatColumn
+
 
 @dataclass(frozen=True, slots=True)
 class KernelCoefficients:
@@ -20,7 +24,6 @@ class KernelCoefficients:
     gemm_depth: float
     head_dim_depth: float
     attention_depth: float
-    step_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,22 @@ class GenerationCoefficients:
 
     multiprocessors: int
     gemm: float
+    gemm_fp8: float
     flash_forward: float
     flash_backward: float
+    plain_flash: float
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkCoefficients:
+    """What traffic hides behind under a framework, and what it costs the CPU."""
+
+    data_parallel_overlap: float
+    gather_bandwidth: float
+    hidden_tensor_traffic: float
+    hidden_pipeline_traffic: float
+    operator_overhead: float
+    step_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,11 @@ class Coefficients:
     kernels: KernelCoefficients
     links: LinkCoefficients
     generations: Mapping[str, GenerationCoefficients]
+    frameworks: Mapping[str, FrameworkCoefficients]
+
+    def by_framework(self, name: str) -> FloatColumn:
+        """One coefficient of every framework, in the order of the framework column."""
+        return np.array([getattr(self.frameworks[framework], name) for framework in FRAMEWORKS])
 
     def generation(self, name: str | None) -> GenerationCoefficients:
         """Of a GPU generation; None: a GPU that the catalog does not know."""
@@ -67,6 +89,7 @@ def coefficients_from(document: Mapping[str, Any]) -> Coefficients:
         kernels=KernelCoefficients(**document["kernels"]),
         links=LinkCoefficients(**document["links"]),
         generations={name: GenerationCoefficients(**values) for name, values in document["generation"].items()},
+        frameworks={name: FrameworkCoefficients(**values) for name, values in document["framework"].items()},
     )
 
 

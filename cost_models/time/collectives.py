@@ -13,7 +13,7 @@ import numpy as np
 
 from cost_models.cluster import Cluster, MeasuredBandwidth
 from cost_models.strategy import FloatColumn
-from cost_models.time.coefficients import LinkCoefficients
+from cost_models.time.coefficients import Coefficients, LinkCoefficients
 from cost_models.time.placement import Group, domain_gpus
 
 
@@ -22,7 +22,12 @@ class Network:
     """Both levels of links with the coefficients of collectives."""
 
     cluster: Cluster
-    links: LinkCoefficients
+    coefficients: Coefficients
+
+    @property
+    def links(self) -> LinkCoefficients:
+        """Latencies and efficiencies of the links."""
+        return self.coefficients.links
 
     def all_gather(self, group: Group, whole_bytes: FloatColumn) -> FloatColumn:
         """Every rank ends up with `whole_bytes`; a reduce-scatter of as much costs the same."""

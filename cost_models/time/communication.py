@@ -1,8 +1,8 @@
 """Exposed seconds of a layer's tensor-, context- and expert-parallel traffic for one micro-batch.
 
-Volumes: arXiv 1909.08053 (two all-reduces a layer and pass), arXiv 2205.05198 section 4.2.2 (as much as a reduce-scatter
-and an all-gather each under sequence parallelism), arXiv 2310.01889 (ring attention), arXiv 2309.14509 (all-to-all), arXiv
-2101.03961 (expert dispatch and combine).
+Volumes: arXiv 1909.08053 (two all-reduces a layer and pass), arXiv 2205.05198 section 4.2.2 (as much as a
+reduce-scatter and an all-gather each under sequence parallelism), arXiv 2310.01889 (ring attention), arXiv 2309.14509
+(all-to-all), arXiv 2101.03961 (expert dispatch and combine).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def tensor_traffic(
     whole = network.all_reduce(groups.tensor, message)
     sublayers = 1.0 + _dense_feed_forward(block)
     one_pass = sublayers * np.where(cases.table.sequence_parallel, 2 * split, whole)
-    hidden = cases.setting("hidden_tensor_traffic") * cases.table.overlap_communication
+    hidden = cases.coefficient("hidden_tensor_traffic") * cases.table.overlap_communication
     backward = one_pass * (1 - hidden)
     forward = one_pass
     count = sublayers * np.where(cases.table.sequence_parallel, 2.0, 1.0) * (cases.tensor > 1)
@@ -112,7 +112,7 @@ def context_traffic(
     is_gather = cases.table.is_choice("context_parallel_kind", "all-gather")
     forward = np.where(is_ring, ring[0], np.where(is_gather, gathered, exchanged))
     backward = np.where(is_ring, ring[1], np.where(is_gather, 2 * gathered, exchanged))
-    count = np.where(is_ring, steps, np.where(is_gather, 1.0, 4.0)) * (cases.context > 1)
+    count: FloatColumn = np.where(is_ring, steps, np.where(is_gather, 1.0, 4.0)) * (cases.context > 1)
     return Passes(forward, backward, count)
 
 

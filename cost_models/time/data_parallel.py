@@ -13,14 +13,14 @@ import numpy as np
 
 from cost_models.problem import Problem
 from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
-from cost_models.time.cases import framework_flags, framework_numbers, stage_flags
+from cost_models.time.cases import framework_flags, stage_flags
 from cost_models.time.collectives import Network
 from cost_models.time.pipeline import micro_batches
 from cost_models.time.placement import Group, place
 from cost_models.time.stage_costs import StageSeconds
 
 BUCKET_PARAMETERS: Final = 40e6
-"""Gradients leave in buckets of at least this many parameters (Megatron-Core, DistributedDataParallelConfig.bucket_size)."""
+"""Gradients leave in buckets of at least this many parameters (Megatron-Core, DistributedDataParallelConfig)."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,32 @@ def data_parallel_seconds(problem: Problem, table: StrategyTable, stage: StageSe
     again = every_gather & (table.zero_stage == 3)
     kept = every_gather & ~again & piped  # gathered once, kept until the last micro-batch has passed
     gathers = np.where(every_gather, np.where(kept, 1.0, count), np.where(table.zero_stage > 0, 1.0, 0.0))
-    share = np.where(table.overlap_communication, framework_numbers("data_parallel_overlap")[table.framework], 0.0)
+    share = network.coefficients.by_framework("data_parallel_overlap")[table.framework]
+    share = np.where(table.overlap_communication, share, 0.0)
     forward, backward = stage.forward * share, stage.backward * share
+    once = _window(table, count)
     hides_gather = every_gather | framework_flags("hides_parameter_gather")[table.framework]
-    before = np.maximum(0.0, traffic.gather - np.where(hides_gather, forward, 0.0))
+    window = np.where(every_gather, forward, forward * once)
+    before = np.maximum(0.0, traffic.gather - np.where(hides_gather, window, 0.0))
     before = np.maximum(before, traffic.gather_tail)
     # In backward gathers and reductions share the link; micro-batches that do not reduce only gather.
     with_reduction = np.where(again, traffic.gather, 0.0) + traffic.reduce
-    reducing = np.maximum(np.maximum(0.0, with_reduction - backward), traffic.reduce_tail)
+    reducing = np.maximum(
+        np.maximum(0.0, with_reduction - backward * np.where(every_gather, 1.0, once)), traffic.reduce_tail
+    )
     gathering = np.where(again, np.maximum(0.0, traffic.gather - backward), 0.0)
     exposed = gathers * before + reductions * reducing + (count - reductions) * gathering
     tied: FloatColumn = exposed + _tied_embedding_seconds(problem, table, network)
     return tied
+
+
+def _window(table: StrategyTable, count: FloatColumn) -> FloatColumn:
+    """Micro-batches that pass while weights are gathered (gradients reduced): one; with v chunks, all of a round but the
+    share of the first (last) chunk, whose own traffic alone must be over (Megatron-LM, --overlap-param-gather)."""
+    chunks = table.virtual_pipeline_size.astype(np.float64)
+    in_round = np.minimum(count, table.pipeline_parallel_size)
+    window: FloatColumn = np.maximum(1.0, in_round * (chunks - 1) / chunks)
+    return window
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,8 @@ class _Traffic:
         gradient_bytes = np.array(DTYPE_BYTES)[table.gradient_dtype]
         half = framework_flags("reduces_in_16_bit")[table.framework] & (weight_bytes < 4)
         gradient_bytes = np.where(half, np.minimum(gradient_bytes, 2.0), gradient_bytes)
+        reached = network.coefficients.by_framework("gather_bandwidth")[table.framework]
+        reached = np.where(table.zero_stage == 3, reached, 1.0)
         parts = []
         for weights, trained, groups in (
             (stage.dense_weights, stage.dense_trained, dense_groups(network, table)),
@@ -110,7 +126,9 @@ class _Traffic:
             )
             reduce = pieces * np.where(sharded, scattered, network.all_reduce(groups.shard, message))
             some = weights > 0
-            parts.append([np.where(some, value, 0.0) for value in (gather, gather / pieces, reduce, reduce / pieces)])
+            parts.append(
+                [np.where(some, value / reached, 0.0) for value in (gather, gather / pieces, reduce, reduce / pieces)]
+            )
         return cls(*(dense + routed for dense, routed in zip(*parts, strict=True)))
 
 

@@ -33,6 +33,17 @@ class Device:
         """Dense peak of everything that low-precision training leaves in 16 bit."""
         return self._peak(WIDE_PEAK, precision)
 
+    def linear_rate(self, precision: IntColumn) -> FloatColumn:
+        """FLOP/s that large linear layers reach."""
+        low = np.isin(np.array(PRECISIONS), ("fp8", "nvfp4"))
+        share = np.where(low, self.generation.gemm_fp8, self.generation.gemm)
+        rate: FloatColumn = self.linear_peak(precision) * share[precision]
+        return rate
+
+    def wide_rate(self, precision: IntColumn) -> FloatColumn:
+        """FLOP/s that large products in 16 bit (or fp32) reach."""
+        return self.wide_peak(precision) * self.generation.gemm
+
     def memory_seconds(self, byte_count: FloatColumn) -> FloatColumn:
         """Streaming kernels: bytes over the bandwidth that they reach."""
         return byte_count / (self.gpu.memory_bytes_per_s * self.kernels.memory_efficiency)

@@ -1,4 +1,4 @@
-"""The two ends of the model for one micro-batch: embedding on the first stage; final norm, head and loss on the last."""
+"""The two ends of the model for one micro-batch: embedding on the first stage; head and loss on the last."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def head_seconds(problem: Problem, cases: LayerCases, network: Network, device: 
     hidden = np.full(len(cases), float(model.hidden_size))
     vocabulary = np.ceil(model.vocab_size / cases.tensor)
     ones = np.ones(len(cases))
-    peak, element = device.wide_peak(cases.table.precision), element_bytes(cases)
+    rate, element = device.wide_rate(cases.table.precision), element_bytes(cases)
     forward, dgrad, wgrad = (
-        gemm_seconds(gemm, peak, element, device)
+        gemm_seconds(gemm, rate, element, device)
         for gemm in (
             Gemm(cases.tokens, vocabulary, hidden, ones),
             Gemm(cases.tokens, hidden, vocabulary, ones),

@@ -29,7 +29,7 @@ from cost_models.time.operators import AttentionShape, eager_products, flash_sec
 from cost_models.time.precision import cast_bytes
 
 COMPILED_OPERATORS: Final = 0.35
-"""Operators left after torch.compile has fused the element-wise ones: matrix products, attention and a kernel between."""
+"""Element-wise operators left after torch.compile has fused them: about one between two matrix products."""
 BACKWARD_OPERATORS: Final = 1.25
 """Backward issues about twice the kernels, from C++ and without the modules' Python."""
 COLLECTIVE_OPERATORS: Final = 4.0
@@ -125,9 +125,7 @@ def _work(
     flash = workload.attention == "flash"
     trained = workload.fine_tuning is None
     shape = attention_shape(block, cases)
-    core = (
-        flash_seconds(shape, device.wide_peak(cases.table.precision), device) if flash else _eager(shape, cases, device)
-    )
+    core = _flash(shape, cases, device) if flash else _eager(shape, cases, device)
     part = block.feed_forward
     imbalance = workload.expert_imbalance
     return _Work(
@@ -161,16 +159,22 @@ def attention_shape(block: Block, cases: LayerCases) -> AttentionShape:
     )
 
 
+def _flash(shape: AttentionShape, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
+    forward, backward = flash_seconds(shape, device.wide_peak(cases.table.precision), device)
+    reached = np.where(cases.fused, 1.0, device.generation.plain_flash)
+    return forward / reached, backward / reached
+
+
 def _eager(shape: AttentionShape, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
-    peak, element = device.wide_peak(cases.table.precision), element_bytes(cases)
-    forward = np.sum([gemm_seconds(product, peak, element, device) for product in eager_products(shape)], axis=0)
+    rate, element = device.wide_rate(cases.table.precision), element_bytes(cases)
+    forward = np.sum([gemm_seconds(product, rate, element, device) for product in eager_products(shape)], axis=0)
     return forward, 2 * forward
 
 
 def _forward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
     casts = cast_bytes(cases, work.attention.cast_elements + work.dense.cast_elements + work.routed.cast_elements)
     weights = work.attention.weights + work.dense.weights + work.routed.weights
-    casts = casts + np.where(cases.setting("casts_weights") > 0, 6.0 * weights, 0.0)
+    casts = casts + np.where(cases.fact("casts_weights"), 6.0 * weights, 0.0)
     operators = _operators(work, cases)
     seconds = (
         work.attention.forward
@@ -201,7 +205,7 @@ def _backward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColu
 
 def _accumulation_bytes(cases: LayerCases) -> FloatColumn:
     """A weight's gradient read and written where it is accumulated; without a fused kernel it is made first."""
-    fused = cases.setting("fused_gradient_accumulation") > 0
+    fused = cases.fact("fused_gradient_accumulation")
     accumulated = 2 * cases.gradient_bytes
     made: FloatColumn = accumulated + np.where(fused, 0.0, 2 * element_bytes(cases))
     return made
@@ -239,7 +243,7 @@ def _operators(work: _Work, cases: LayerCases) -> FloatColumn:
 def _operator_seconds(cases: LayerCases, device: Device) -> FloatColumn:
     seconds: FloatColumn = (
         device.kernels.operator_seconds
-        * cases.setting("operator_overhead")
+        * cases.coefficient("operator_overhead")
         * np.where(cases.table.cuda_graphs, 0.0, 1.0)
     )
     return seconds

@@ -126,11 +126,11 @@ def _seconds(
     merged = _merge(shapes, linears, cases)
     m, n, k, batch = (np.stack([getattr(shape, name) for shape in merged]) for name in ("m", "n", "k", "batch"))
     wide = np.array([linear.name in {"router", "shared_gate"} for linear in linears])[:, None]
-    peak = np.where(wide, device.wide_peak(cases.table.precision), device.linear_peak(cases.table.precision))
+    rate = np.where(wide, device.wide_rate(cases.table.precision), device.linear_rate(cases.table.precision))
     element = np.where(cases.table.is_choice("precision", "fp32"), 4.0, 2.0)
     forward = Gemm(m, n, k, batch)
     passes = (forward, Gemm(m, k, n, batch), Gemm(n, k, m, batch))
-    seconds = [np.where(n > 0, gemm_seconds(shape, peak, element, device), 0.0).sum(axis=0) for shape in passes]
+    seconds = [np.where(n > 0, gemm_seconds(shape, rate, element, device), 0.0).sum(axis=0) for shape in passes]
     weights = (batch * n * k).sum(axis=0)
     scale = 1.0 if trained else 0.0
     return LinearSeconds(

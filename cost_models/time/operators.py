@@ -15,10 +15,10 @@ from cost_models.strategy import FloatColumn
 from cost_models.time.device import Device
 
 TILES: Final = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.95), (128.0, 64.0, 0.80))
-"""Output tiles of cuBLAS kernels with their efficiency against the largest: a smaller tile loads each operand more often
-per product. Guide above, section 4.2: 256x128 reaches the most, 64-wide tiles clearly less."""
+"""Output tiles of cuBLAS kernels with their efficiency against the largest: a smaller tile loads each operand more
+often per product. Guide above, section 4.2: 256x128 reaches the most, 64-wide tiles clearly less."""
 SPLIT_DEPTH: Final = 4096.0
-"""K from which kernels split the sum over several thread blocks (split-K, stream-K), which softens wave quantisation."""
+"""K from which kernels split the sum over several thread blocks (split-K), which softens wave quantisation."""
 LARGEST_SPLIT: Final = 4.0
 ATTENTION_TILE: Final = 128.0
 """Queries that one thread block of a flash kernel holds (FlashAttention-2, section 3.3)."""
@@ -42,8 +42,8 @@ class Gemm:
         return 2 * self.batch * self.m * self.n * self.k
 
 
-def gemm_seconds(gemm: Gemm, peak_flops_per_s: FloatColumn, element_bytes: FloatColumn, device: Device) -> FloatColumn:
-    """The faster tile's time, or that of moving the operands where it is longer."""
+def gemm_seconds(gemm: Gemm, flops_per_s: FloatColumn, element_bytes: FloatColumn, device: Device) -> FloatColumn:
+    """The faster tile's time at the rate of large products, or that of moving the operands where it is longer."""
     multiprocessors = float(device.generation.multiprocessors)
     split = np.clip(np.floor(gemm.k / SPLIT_DEPTH), 1.0, LARGEST_SPLIT)
     best = np.inf
@@ -52,7 +52,7 @@ def gemm_seconds(gemm: Gemm, peak_flops_per_s: FloatColumn, element_bytes: Float
         waves = np.ceil(tiles * split / multiprocessors) / split
         best = np.minimum(best, waves * (rows * columns / efficiency))
     executed = 2 * multiprocessors * best * (gemm.k + device.kernels.gemm_depth)
-    compute = executed / (peak_flops_per_s * device.generation.gemm)
+    compute = executed / flops_per_s
     moved = gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) * element_bytes
     seconds: FloatColumn = np.where(gemm.m * gemm.n > 0, np.maximum(compute, device.memory_seconds(moved)), 0.0)
     return seconds

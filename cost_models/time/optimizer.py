@@ -10,7 +10,6 @@ import numpy as np
 from cost_models.cluster import Host
 from cost_models.problem import Problem
 from cost_models.strategy import DTYPE_BYTES, FloatColumn, StrategyTable
-from cost_models.time.cases import framework_numbers
 from cost_models.time.collectives import Network
 from cost_models.time.data_parallel import dense_groups, expert_groups
 from cost_models.time.device import Device
@@ -55,7 +54,7 @@ def optimizer_seconds(
     cleaning = cleaning + np.where(table.is_choice("precision", "fp16"), weights * UNSCALE_BYTES, 0.0)
     on_host = np.where(table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme"), 1.0, 0.0)
     moved = on_host * table.offload_fraction
-    fixed = framework_numbers("step_overhead_seconds")[table.framework]
+    fixed = network.coefficients.by_framework("step_seconds")[table.framework]
     host = problem.cluster.host
     offload = np.zeros(len(table))
     if host is not None and moved.any():

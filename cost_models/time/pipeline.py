@@ -1,9 +1,9 @@
 """Schedules: how long a pipeline fills and drains, and what passing activations between stages exposes.
 
 With m micro-batches and stages that take t_i each for forward and backward of one, 1F1B and GPipe end after
-(m - 1) max t + Σ t_i; equal stages leave the bubble (P - 1) / m of arXiv 2104.04473 section 2.2. v chunks a stage divide it by
-v (same paper). Zero-bubble schedules put weight gradients into it: (P - 1)(F + B - W) for ZB-H1, (P - 1)(F + B - 2W) for
-ZB-H2 (arXiv 2401.10241 table 2), which ZB-V reaches with the memory of 1F1B (section 6).
+(m - 1) max t + Σ t_i; equal stages leave the bubble (P - 1) / m of arXiv 2104.04473 section 2.2. v chunks a stage
+divide it by v (same paper). Zero-bubble schedules put weight gradients into it: (P - 1)(F + B - W) for ZB-H1,
+(P - 1)(F + B - 2W) for ZB-H2 (arXiv 2401.10241 table 2), which ZB-V reaches with the memory of 1F1B (section 6).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import numpy as np
 
 from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
-from cost_models.time.cases import framework_numbers
 from cost_models.time.collectives import Network
 from cost_models.time.communication import ACTIVATION_BYTES
 from cost_models.time.placement import place
@@ -45,7 +44,7 @@ def transfer_seconds(problem: Problem, table: StrategyTable, network: Network) -
     shard = np.where(table.sequence_parallel, tokens / table.tensor_parallel_size, tokens)
     one = network.send(group, shard * problem.model.hidden_size * ACTIVATION_BYTES)
     chunks = table.virtual_pipeline_size.astype(np.float64)
-    hidden = framework_numbers("hidden_pipeline_traffic")[table.framework]
+    hidden = network.coefficients.by_framework("hidden_pipeline_traffic")[table.framework]
     hidden = np.where((chunks > 1) & table.overlap_communication, hidden, 0.0)
     steady = 2 * one * chunks * micro_batches(problem, table) * (1 - hidden)
     fill = 2 * one * (table.pipeline_parallel_size - 1)

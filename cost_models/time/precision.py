@@ -10,8 +10,8 @@ from cost_models.strategy import FP8_RECIPES, FloatColumn
 from cost_models.time.cases import LayerCases
 
 CAST_BYTES: Final = {None: 0.0, "tensorwise": 6.0, "rowwise": 6.0, "blockwise": 4.0, "mxfp8": 4.0}
-"""Bytes per cast element: read 2, write 1 in each of two layouts; current scaling reads once more for the amax (Transformer
-Engine recipes: Float8CurrentScaling, Float8BlockScaling, MXFP8BlockScaling)."""
+"""Bytes per cast element: read 2, write 1 in each of two layouts; current scaling reads once more for the amax
+(Transformer Engine recipes: Float8CurrentScaling, Float8BlockScaling, MXFP8BlockScaling)."""
 FUSED_CAST: Final = 0.5
 """torch.compile fuses the cast into the kernel before it: it writes, but reads nothing more."""
 

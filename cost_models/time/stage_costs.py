@@ -11,7 +11,7 @@ import numpy as np
 
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
-from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 from cost_models.time.distinct import distinct_rows
 from cost_models.time.ends import EndSeconds
 from cost_models.time.layers import LayerSeconds
@@ -132,13 +132,13 @@ def _stage_seconds(
 
     def inside(name: str) -> FloatColumn:
         # A plain sum over the kinds: einsum and matmul reorder additions with the number of rows.
-        values = getattr(layers, name)
-        total = held[:, 0] * values[which, 0]
+        values: FloatColumn = getattr(layers, name)
+        total: FloatColumn = held[:, 0] * values[which, 0]
         for kind in range(1, held.shape[1]):
             total = total + held[:, kind] * values[which, kind]
         return total
 
-    def with_ends(name: str, ends_name: str, head: FloatColumn) -> FloatColumn:
+    def with_ends(name: str, ends_name: str, head: BoolColumn) -> FloatColumn:
         column = inside(name)
         column = column + np.where(first, getattr(ends[0], ends_name)[which], 0.0)
         return column + np.where(head, getattr(ends[1], ends_name)[which], 0.0)
