@@ -57,6 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.settings = settings

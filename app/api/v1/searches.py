@@ -21,6 +21,7 @@ router = APIRouter(prefix="/searches", tags=["searches"])
 IdempotencyKey = Annotated[
     str | None,
     Header(
+        alias="Idempotency-Key",
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
@@ -28,7 +29,8 @@ IdempotencyKey = Annotated[
     ),
 ]
 LastEventId = Annotated[
-    str | None, Header(max_length=20, description="The last event seen; older progress is not repeated.")
+    str | None,
+    Header(alias="Last-Event-ID", max_length=20, description="The last event seen; older progress is not repeated."),
 ]
 
 
