@@ -1,6 +1,6 @@
 """Fit the coefficients of the time model to measured runs, and report the errors by family.
 
-usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 3] [--write] [--only kernels links ...]
+usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 3] [--only kernels ...] [--without nanotron] [--write]
 
 Coordinate search on the mean over families of the mean |log(predicted / measured)|, each run's part capped so that
 outliers of noisy sources do not lead. Only values that runs speak about are moved, inside physical bounds; no value
@@ -178,12 +178,14 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--rounds", type=int, default=3, help="0: only report")
     parser.add_argument("--only", nargs="*", default=[""], help="prefixes of the coefficients to move")
+    parser.add_argument("--without", nargs="*", default=[], help="families that do not lead the search")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     document = tomllib.loads(TOML.read_text())
     families = Families.of(load_groups(given.runs))
     paths = [path for path in BOUNDS if path.startswith(tuple(given.only))]
-    document = search(families.thinned(), document, paths, given.rounds)
+    leading = Families({name: groups for name, groups in families.groups.items() if name not in given.without})
+    document = search(leading.thinned(), document, paths, given.rounds)
     report(families, coefficients_from(document))
     if given.write:
         runs = sum(len(group.table) for groups in families.groups.values() for group in groups)

@@ -112,8 +112,8 @@ def context_traffic(
     is_gather = cases.table.is_choice("context_parallel_kind", "all-gather")
     forward = np.where(is_ring, ring[0], np.where(is_gather, gathered, exchanged))
     backward = np.where(is_ring, ring[1], np.where(is_gather, 2 * gathered, exchanged))
-    count: FloatColumn = np.where(is_ring, steps, np.where(is_gather, 1.0, 4.0)) * (cases.context > 1)
-    return Passes(forward, backward, count)
+    rounds: FloatColumn = np.where(is_ring, steps, np.where(is_gather, 1.0, 4.0)) * (cases.context > 1)
+    return Passes(forward, backward, rounds)
 
 
 def expert_traffic(

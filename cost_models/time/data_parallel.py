@@ -86,8 +86,8 @@ def data_parallel_seconds(problem: Problem, table: StrategyTable, stage: StageSe
 
 
 def _window(table: StrategyTable, count: FloatColumn) -> FloatColumn:
-    """Micro-batches that pass while weights are gathered (gradients reduced): one; with v chunks, all of a round but the
-    share of the first (last) chunk, whose own traffic alone must be over (Megatron-LM, --overlap-param-gather)."""
+    """Micro-batches that pass while weights are gathered (gradients reduced): one; with v chunks, a whole round but for
+    the first (last) chunk, whose own traffic alone must be over (Megatron-LM, --overlap-param-gather)."""
     chunks = table.virtual_pipeline_size.astype(np.float64)
     in_round = np.minimum(count, table.pipeline_parallel_size)
     window: FloatColumn = np.maximum(1.0, in_round * (chunks - 1) / chunks)

@@ -1,8 +1,8 @@
 """FLOP of a step: what the model needs, and what recomputation adds.
 
 6 FLOP per matrix parameter that a token uses (arXiv 2001.08361 section 2.1), the head included, plus attention over
-every key (arXiv 2104.04473 equation 3 counts it in full, not halved for the causal mask). LoRA needs no gradient of frozen
-weights: 4 instead of 6.
+every key (arXiv 2104.04473 equation 3 counts it in full, not halved for the causal mask). LoRA needs no gradient of
+frozen weights: 4 instead of 6.
 """
 
 from __future__ import annotations
