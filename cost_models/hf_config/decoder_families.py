@@ -21,7 +21,7 @@ FAMILIES: Final = {
     ),
     "qwen2": DecoderFamily(
         vocab=151936, hidden=4096, ffn=22016, layers=32, heads=32, key_value_heads=32, max_positions=32768,
-        qkv_bias=True, windows=beyond_max_window_layers, inert=("use_mrope",),
+        qkv_bias=True, windows=beyond_max_window_layers, inert=("use_mrope", "dual_chunk_attention_config"),
     ),
     "qwen3": DecoderFamily(
         vocab=151936, hidden=4096, ffn=22016, layers=32, heads=32, key_value_heads=32, head_dim=128,

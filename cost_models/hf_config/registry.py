@@ -9,14 +9,18 @@ from typing import Any, Final
 
 from cost_models.architecture import ModelArchitecture
 from cost_models.errors import InvalidInput, UnsupportedModel
-from cost_models.hf_config import decoder_families, expert_families, gpt_families
+from cost_models.hf_config import decoder_families, expert_families
+from cost_models.hf_config.alibi import read_bloom, read_mpt
 from cost_models.hf_config.config_keys import LOC, ConfigKeys
 from cost_models.hf_config.dbrx import read_dbrx
 from cost_models.hf_config.decoder import read_decoder
 from cost_models.hf_config.encoders import read_bert, read_roberta, read_vit
 from cost_models.hf_config.falcon import read_falcon
+from cost_models.hf_config.gpt2 import GPT2_NAMES, read_gpt2, read_gpt_bigcode, read_gptj
+from cost_models.hf_config.gpt_neo import read_gpt_neo, read_gpt_neox
 from cost_models.hf_config.latent import read_deepseek_v2, read_deepseek_v3
 from cost_models.hf_config.llama4 import read_llama4_text
+from cost_models.hf_config.opt import read_opt
 from cost_models.hf_config.t5 import read_t5
 
 
@@ -42,7 +46,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     },
     "bert": _Reader(read_bert),
     "bloom": _Reader(
-        gpt_families.read_bloom,
+        read_bloom,
         {"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
     ),
     "dbrx": _Reader(
@@ -57,20 +61,18 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "deepseek_v2": _Reader(read_deepseek_v2, {"num_experts": "n_routed_experts"}),
     "deepseek_v3": _Reader(read_deepseek_v3, {"num_local_experts": "n_routed_experts"}),
     "falcon": _Reader(read_falcon, {"n_embed": "hidden_size"}),
-    "gpt2": _Reader(gpt_families.read_gpt2, gpt_families.GPT2_NAMES),
-    "gpt_bigcode": _Reader(gpt_families.read_gpt_bigcode, gpt_families.GPT2_NAMES),
-    "gpt_neo": _Reader(
-        gpt_families.read_gpt_neo, {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"}
-    ),
-    "gpt_neox": _Reader(gpt_families.read_gpt_neox),
-    "gptj": _Reader(gpt_families.read_gptj, gpt_families.GPT2_NAMES),
+    "gpt2": _Reader(read_gpt2, GPT2_NAMES),
+    "gpt_bigcode": _Reader(read_gpt_bigcode, GPT2_NAMES),
+    "gpt_neo": _Reader(read_gpt_neo, {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"}),
+    "gpt_neox": _Reader(read_gpt_neox),
+    "gptj": _Reader(read_gptj, GPT2_NAMES),
     "kimi_k2": _Reader(read_deepseek_v3, {"num_local_experts": "n_routed_experts"}),
     "llama4_text": _Reader(read_llama4_text),
     "mpt": _Reader(
-        gpt_families.read_mpt,
+        read_mpt,
         {"num_attention_heads": "n_heads", "hidden_size": "d_model", "num_hidden_layers": "n_layers"},
     ),
-    "opt": _Reader(gpt_families.read_opt),
+    "opt": _Reader(read_opt),
     "roberta": _Reader(read_roberta),
     "t5": _Reader(
         read_t5,

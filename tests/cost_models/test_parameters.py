@@ -11,8 +11,8 @@ from cost_models.parameters import count_parameters
 CONTRACT_PRESETS = (
     "gpt-2-xl gpt-3-175b mt-nlg-530b palm-540b bloom-176b llama-2-7b llama-2-13b llama-2-70b llama-3-8b llama-3-70b "
     "llama-3.1-8b llama-3.1-70b llama-3.1-405b mistral-7b mixtral-8x7b mixtral-8x22b qwen2.5-7b qwen2.5-14b "
-    "qwen2.5-32b qwen2.5-72b qwen3-8b qwen3-32b qwen3-30b-a3b qwen3-235b-a22b deepseek-v2 deepseek-v3 gemma-2-27b gpt-oss-20b "
-    "gpt-oss-120b kimi-k2 bert-large vit-h"
+    "qwen2.5-32b qwen2.5-72b qwen3-8b qwen3-32b qwen3-30b-a3b qwen3-235b-a22b deepseek-v2 deepseek-v3 gemma-2-27b "
+    "gpt-oss-20b gpt-oss-120b kimi-k2 bert-large vit-h"
 )
 
 
