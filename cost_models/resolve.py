@@ -291,7 +291,7 @@ class _Defaults:
     def fraction(self, name: str) -> None:
         """A share that is the whole where it is left out (NaN)."""
         given = self.columns.get(name)
-        if given is None or np.isnan(given).any():
+        if len(self) and (given is None or np.isnan(given).any()):
             self.assumptions.append(f"strategy.{name} left out: 1.0")
         self.columns[name] = np.ones(len(self)) if given is None else np.where(np.isnan(given), 1.0, given)
 
