@@ -15,6 +15,7 @@ PRESET_TAG, EXPLICIT_TAG, GPU_NAME_TAG, GPU_SPEC_TAG = "<preset>", "<explicit>",
 UNION_TAGS = frozenset({PRESET_TAG, EXPLICIT_TAG, GPU_NAME_TAG, GPU_SPEC_TAG})
 
 Rate = Annotated[float, Field(gt=0, le=1e6)]
+TierRate = Annotated[float, Field(ge=0, le=1e6)]
 Gib = Annotated[float, Field(ge=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=10**6)]
 
@@ -22,12 +23,12 @@ Count = Annotated[int, Field(ge=1, le=10**6)]
 class PeakTflops(RequestModel):
     """Dense peaks in 10^12 FLOP/s; a precision left out is not supported."""
 
-    bf16: Rate | None = None
-    fp16: Rate | None = None
-    fp8: Rate | None = None
-    fp4: Rate | None = None
-    tf32: Rate | None = None
-    fp32: Rate | None = None
+    bf16: Rate | None = Field(None, description="Dense bf16 peak, 10^12 FLOP/s.")
+    fp16: Rate | None = Field(None, description="Dense fp16 peak, 10^12 FLOP/s.")
+    fp8: Rate | None = Field(None, description="Dense fp8 peak, 10^12 FLOP/s.")
+    fp4: Rate | None = Field(None, description="Dense fp4 peak, 10^12 FLOP/s.")
+    tf32: Rate | None = Field(None, description="Dense tf32 peak, 10^12 FLOP/s.")
+    fp32: Rate | None = Field(None, description="Dense fp32 peak, 10^12 FLOP/s.")
 
 
 class GpuSpec(RequestModel):
@@ -36,7 +37,7 @@ class GpuSpec(RequestModel):
     name: Text = Field(description="Any name.")
     memory_gib: Annotated[float, Field(gt=0, le=1e6)] = Field(description="Total as torch reports it, GiB.")
     memory_gb_per_s: Rate = Field(description="Device memory bandwidth, 10^9 byte/s.")
-    peak_tflops: PeakTflops
+    peak_tflops: PeakTflops = Field(description="Dense peaks by precision, 10^12 FLOP/s.")
     tdp_watts: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         None, description="Board power, W; left out: that of the catalog's card of that name."
     )
@@ -61,8 +62,10 @@ class IntraNode(RequestModel):
 class Measured(RequestModel):
     """A bus bandwidth as nccl-tests reports it; wins over link figures."""
 
-    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
-    nodes: Degree
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"] = Field(
+        description="What was measured."
+    )
+    nodes: Degree = Field(description="On how many hosts.")
     bytes: Annotated[int, Field(ge=1, le=2**50)] = Field(description="Message size, bytes.")
     bus_gb_per_s: Rate = Field(description="Bus bandwidth, 10^9 byte/s.")
 
@@ -73,7 +76,9 @@ class InterNode(RequestModel):
     kind: Literal["infiniband", "roce", "efa", "ethernet"] | None = Field(None, description="Left out: infiniband.")
     gbps_per_gpu: Rate | None = Field(None, description="What one GPU sends, 10^9 bit/s; ethernet needs it.")
     oversubscription: Annotated[float, Field(ge=1, le=1000)] | None = Field(None, description="Left out: 1.")
-    measured: Annotated[list[Measured], Field(max_length=1000)] | None = None
+    measured: Annotated[list[Measured], Field(max_length=1000)] | None = Field(
+        None, description="Win over link figures, interpolated in log(nodes), log(bytes)."
+    )
 
 
 class Host(RequestModel):
@@ -81,14 +86,14 @@ class Host(RequestModel):
 
     memory_gib: Gib | None = Field(None, description="DRAM, GiB.")
     memory_gb_per_s: Rate | None = Field(None, description="DRAM bandwidth, 10^9 byte/s.")
-    cpu_cores: Count | None = None
+    cpu_cores: Count | None = Field(None, description="Physical cores of the host.")
     pcie_gb_per_s: Rate | None = Field(None, description="Of one GPU's slot, one direction, 10^9 byte/s.")
     pcie_shared_by: Count | None = Field(None, description="GPUs that share that path.")
-    cxl_gib: Gib | None = None
-    cxl_gb_per_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    nvme_gib: Gib | None = None
-    nvme_read_gb_per_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    nvme_write_gb_per_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    cxl_gib: Gib | None = Field(None, description="CXL memory, filled after DRAM, GiB; left out: none.")
+    cxl_gb_per_s: TierRate | None = Field(None, description="CXL bandwidth, 10^9 byte/s.")
+    nvme_gib: Gib | None = Field(None, description="NVMe, GiB; left out: none.")
+    nvme_read_gb_per_s: TierRate | None = Field(None, description="Of all drives together, 10^9 byte/s.")
+    nvme_write_gb_per_s: TierRate | None = Field(None, description="Of all drives together, 10^9 byte/s.")
 
 
 def _gpu_tag(value: Any) -> str:
@@ -120,16 +125,16 @@ class ClusterSpec(RequestModel):
 
     name: Text | None = Field(None, description="Two clusters are one for learning if their names agree.")
     nodes: Degree = Field(description="Hosts (trays on NVL72).")
-    gpus_per_node: Annotated[int, Field(ge=1, le=1024)]
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] = Field(description="GPUs of one host.")
     gpu: GpuInput = Field(description="A name of `catalog/gpus`, or a specification.")
     nvlink_domain_gpus: Degree | None = Field(None, description="GPUs of this job in one NVLink domain.")
-    intra_node: IntraNode | None = None
-    inter_node: InterNode | None = None
-    host: Host | None = None
+    intra_node: IntraNode | None = Field(None, description="The link inside a domain; left out: the GPU's usual.")
+    inter_node: InterNode | None = Field(None, description="The fabric between domains; left out: the usual.")
+    host: Host | None = Field(None, description="Left out: unknown, and offload is not proposed.")
     gpu_free_memory_gib: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         None, description="The least that is free on any card, GiB."
     )
-    usd_per_gpu_hour: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    usd_per_gpu_hour: Annotated[float, Field(gt=0, le=1e6)] | None = Field(None, description="Price, USD.")
 
 
 def _cluster_tag(value: Any) -> str:

@@ -22,10 +22,12 @@ class EstimateRequest(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [examples.ESTIMATE]})
 
-    model: ModelInput
-    cluster: ClusterInput
-    workload: Workload
-    strategies: Annotated[list[Strategy], Field(min_length=1, max_length=MAX_STRATEGIES)]
+    model: ModelInput = Field(description="What is trained.")
+    cluster: ClusterInput = Field(description="On what; a strategy uses all GPUs.")
+    workload: Workload = Field(description="One optimizer step.")
+    strategies: Annotated[list[Strategy], Field(min_length=1, max_length=MAX_STRATEGIES)] = Field(
+        description="What to score, up to 20,000."
+    )
     memory_confidence: MemoryConfidence | None = Field(
         None, description="A strategy fits if it does with this probability; left out: 0.9."
     )

@@ -76,7 +76,7 @@ class InspectRequest(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": examples.MODEL}]})
 
-    model: ModelInput
+    model: ModelInput = Field(description="The model to read.")
 
 
 class Parameters(ResponseModel):

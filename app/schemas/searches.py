@@ -35,9 +35,9 @@ class SearchRequest(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [examples.SEARCH]})
 
-    model: ModelInput
-    cluster: ClusterInput
-    workload: Workload
+    model: ModelInput = Field(description="What is trained.")
+    cluster: ClusterInput = Field(description="On what; a plan uses all GPUs.")
+    workload: Workload = Field(description="One optimizer step.")
     frameworks: Options[Framework] | None = Field(
         None, description="Left out: megatron-lm, deepspeed, fsdp2, and ddp where a replica fits one GPU."
     )
@@ -48,7 +48,7 @@ class SearchRequest(RequestModel):
     memory_confidence: MemoryConfidence | None = Field(
         None, description="A plan fits if it does with this probability; left out: 0.9."
     )
-    budget: Budget | None = None
+    budget: Budget | None = Field(None, description="When to stop.")
     plans: Annotated[int, Field(ge=1, le=100)] | None = Field(None, description="Ranked plans wanted; left out: 10.")
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = Field(None, description="Left out: 0.")
     labels: Annotated[dict[LabelName, Text], Field(max_length=32)] | None = Field(

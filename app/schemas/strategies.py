@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from app.schemas.base import Degree, RequestModel
@@ -49,7 +49,7 @@ Options = Annotated[
 class Strategy(RequestModel):
     """Only `framework` is required; what is left out is resolved as the framework would, and shown in the answer."""
 
-    framework: Framework
+    framework: Framework = Field(description="Its rules, defaults and memory behaviour: `catalog/frameworks`.")
     data_parallel_size: Degree | None = Field(None, description="Left out: what the other degrees leave of the GPUs.")
     data_parallel_replicate_size: Degree | None = Field(None, description="HSDP, MiCS, several optimizer instances.")
     secondary_shard_size: Degree | None = Field(None, description="hpZ (deepspeed, zero_stage 3).")
@@ -66,7 +66,9 @@ class Strategy(RequestModel):
         None, description="Layers of each model chunk in model order, pipeline × virtual numbers."
     )
     context_parallel_size: Degree | None = Field(None, description="Left out: 1.")
-    context_parallel_kind: ContextParallelKind | None = None
+    context_parallel_kind: ContextParallelKind | None = Field(
+        None, description="How keys and values travel; left out: the framework's usual."
+    )
     expert_parallel_size: Degree | None = Field(None, description="Left out: 1.")
     expert_tensor_parallel_size: Degree | None = Field(
         None, description="Left out: the tensor size on megatron-lm, else 1."
@@ -79,22 +81,37 @@ class Strategy(RequestModel):
     offload: Offload | None = Field(None, description="Left out: none.")
     offload_fraction: Fraction | None = Field(None, description="Share of the optimizer's bytes; left out: 1.")
     precision: Precision | None = Field(None, description="Left out: the workload's.")
-    fp8_recipe: Fp8Recipe | None = None
+    fp8_recipe: Fp8Recipe | None = Field(None, description="Scaling of fp8; left out: the framework's usual.")
     parameter_dtype: ParameterDtype | None = Field(None, description="Stored weights; left out: the framework's usual.")
-    gradient_dtype: StateDtype | None = None
-    optimizer_state_dtype: StateDtype | None = None
-    overlap_communication: bool | None = None
-    compile: bool | None = None
+    gradient_dtype: StateDtype | None = Field(None, description="Accumulated gradients; left out: the usual.")
+    optimizer_state_dtype: StateDtype | None = Field(None, description="Moments; left out: the framework's usual.")
+    overlap_communication: bool | None = Field(
+        None, description="Data-parallel traffic under compute; left out: the framework's usual."
+    )
+    compile: bool | None = Field(None, description="torch.compile of the blocks; left out: false.")
     kernels: Kernels | None = Field(None, description="Left out: the framework's usual.")
-    cuda_graphs: bool | None = None
-    gradient_as_bucket_view: bool | None = None
-    expandable_segments: bool | None = None
-    checkpoint_loading: CheckpointLoading | None = None
-    checkpoint_saving: CheckpointSaving | None = None
+    cuda_graphs: bool | None = Field(None, description="Replayed kernel launches; left out: false.")
+    gradient_as_bucket_view: bool | None = Field(
+        None, description="DDP gradients live in the buckets; left out: the framework's usual."
+    )
+    expandable_segments: bool | None = Field(None, description="Of the CUDA allocator; less fragmentation.")
+    checkpoint_loading: CheckpointLoading | None = Field(
+        None, description="Who reads the weights; decides the load peaks. Left out: sharded."
+    )
+    checkpoint_saving: CheckpointSaving | None = Field(
+        None, description="Who writes the weights; decides the save peaks. Left out: sharded."
+    )
+
+
+def _describe_fields(schema: dict[str, Any]) -> None:
+    for name, field in schema["properties"].items():
+        field["description"] = f"The values of `{name}` to try: at least one, all different."
 
 
 class StrategySpace(RequestModel):
     """Strategy fields, each narrowed to the values that a search may try."""
+
+    model_config = ConfigDict(json_schema_extra=_describe_fields)
 
     framework: Options[Framework] | None = None
     data_parallel_size: Options[Degree] | None = None

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from app.api.v1 import catalog, estimates, models, searches
 
-router = APIRouter(prefix="/v1")
+router = APIRouter()
+# Each part names its whole prefix, so that its routes know their full path: metrics are labelled with it.
 for part in (searches, estimates, models, catalog):
     router.include_router(part.router)

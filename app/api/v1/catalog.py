@@ -11,7 +11,7 @@ from app.schemas.catalog import ClusterCatalog, FrameworkCatalog, GpuCatalog, Mo
 from app.services import catalog
 
 router = APIRouter(
-    prefix="/catalog",
+    prefix="/v1/catalog",
     tags=["catalog"],
     responses=problems(401, 403, 422, 429, 503),
     dependencies=[CanRead],

@@ -10,11 +10,11 @@ from app.api.deps import CanRead, JsonBody, NoParameters, problems
 from app.schemas.estimates import EstimateAnswer, EstimateRequest
 from app.services.estimates import estimate_strategies
 
-router = APIRouter(tags=["estimates"])
+router = APIRouter(prefix="/v1/estimates", tags=["estimates"])
 
 
 @router.post(
-    "/estimates",
+    "",
     summary="Score given strategies",
     response_model=EstimateAnswer,
     responses=problems(401, 403, 413, 415, 422, 429, 503),

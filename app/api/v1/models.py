@@ -10,7 +10,7 @@ from app.api.deps import CanRead, JsonBody, NoParameters, problems
 from app.schemas.models import InspectRequest, ModelInspection
 from app.services.models import inspect_model
 
-router = APIRouter(prefix="/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
 @router.post(

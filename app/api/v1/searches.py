@@ -16,7 +16,7 @@ from app.pagination import decode_cursor, encode_cursor
 from app.schemas.searches import Search, SearchListQuery, SearchPage, SearchRequest
 from app.services.problems import search_problem
 
-router = APIRouter(prefix="/searches", tags=["searches"])
+router = APIRouter(prefix="/v1/searches", tags=["searches"])
 
 IdempotencyKey = Annotated[
     str | None,
