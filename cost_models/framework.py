@@ -22,6 +22,8 @@ class Framework:
     pipeline_zero_stages: tuple[int, ...]
     """ZeRO stages that run together with a pipeline; empty: no pipeline."""
     pipeline_schedules: tuple[str, ...]
+    zero_bubble_chunks: tuple[int, ...]
+    """Chunks of a stage (virtual_pipeline_size) with which its zero-bubble schedule runs."""
     tensor_parallel: bool
     context_parallel_kinds: tuple[str, ...]
     """The first is the default; empty: no context parallelism."""
@@ -123,8 +125,10 @@ class Framework:
     """Elements of gathered weights that may stay alive under ZeRO-3 (DeepSpeed's stage3_max_live_parameters)."""
     embedding_stays_gathered: bool
     """Under ZeRO-3 the embedding stays gathered with the group around the blocks (the root of fsdp1)."""
-    vocabulary_parallel_loss: bool
-    """The loss works in place on one fp32 copy of each rank's share of the logits."""
+    loss_fp32_copies: int
+    """fp32 tensors of the logits' shape that are alive at once while the loss is differentiated."""
+    loss_holds_logits: bool
+    """The logits in the compute dtype are alive beside them."""
     gradients_beside_buckets: bool
     """Reduction buckets are copies of the gradients, unless gradient_as_bucket_view."""
     gathers_every_micro_batch: tuple[int, ...]
@@ -133,3 +137,9 @@ class Framework:
     """Gradients travel in the compute precision, whatever they are accumulated in."""
     flattens_weights: bool
     """Setting up ZeRO-1 or 2 copies the weights into flat buffers beside the originals."""
+    gated_product_fused: bool
+    """`fused` kernels include the product of a gated activation; else its factors are kept too."""
+    attention_output_copied: bool
+    """The output projection reads a copy of what the attention kernel wrote."""
+    bucket_bytes_per_gradient: float
+    """Bytes of a gradient in buckets that stay beside fp32 gradients where there is data parallelism."""

@@ -8,6 +8,7 @@ FSDP2 = Framework(
     zero_stages=(0, 2, 3),  # 0: replicate (DDP composition); 2: reshard_after_forward=False; 3: True
     pipeline_zero_stages=(0, 2, 3),
     pipeline_schedules=("1f1b", "interleaved", "gpipe", "zero-bubble"),
+    zero_bubble_chunks=(2,),  # ScheduleZBVZeroBubble
     tensor_parallel=True,
     context_parallel_kinds=("all-gather", "ring"),  # rotate method allgather (torchtitan's default), alltoall
     context_chunks=2,  # torch.distributed.tensor.experimental: head-tail load balancing
@@ -66,9 +67,13 @@ FSDP2 = Framework(
     bucket_elements=0,
     live_parameter_elements=0,
     embedding_stays_gathered=False,
-    vocabulary_parallel_loss=False,
+    loss_fp32_copies=3,  # log-probabilities, their gradient, that of the logits
+    loss_holds_logits=False,
     gradients_beside_buckets=False,
     gathers_every_micro_batch=(2, 3),
     reduces_in_16_bit=False,  # torchtitan: mixed_precision_reduce = float32
     flattens_weights=False,
+    gated_product_fused=True,
+    attention_output_copied=False,
+    bucket_bytes_per_gradient=0,
 )

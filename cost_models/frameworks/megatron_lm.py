@@ -9,6 +9,7 @@ MEGATRON_LM = Framework(
     pipeline_zero_stages=(0, 1),
     # Zero-bubble: the sail-sg fork of Megatron-LM (arXiv 2401.10241); Megatron-Core itself has the first two.
     pipeline_schedules=("1f1b", "interleaved", "zero-bubble"),
+    zero_bubble_chunks=(1, 2),
     tensor_parallel=True,
     context_parallel_kinds=("ring", "all-gather", "all-to-all"),  # --cp-comm-type p2p, all_gather, a2a
     context_chunks=2,  # get_batch_on_this_cp_rank
@@ -69,9 +70,13 @@ MEGATRON_LM = Framework(
     bucket_elements=0,  # reduced in place
     live_parameter_elements=0,
     embedding_stays_gathered=False,
-    vocabulary_parallel_loss=True,
+    loss_fp32_copies=1,  # vocab_parallel_cross_entropy works in place on logits.float()
+    loss_holds_logits=True,
     gradients_beside_buckets=False,
     gathers_every_micro_batch=(3,),
     reduces_in_16_bit=False,
     flattens_weights=False,
+    gated_product_fused=True,
+    attention_output_copied=False,
+    bucket_bytes_per_gradient=0,
 )

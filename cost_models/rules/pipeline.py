@@ -121,17 +121,29 @@ def _interleaved_without_virtual_says(view: View) -> str:
     return f"the interleaved schedule needs virtual_pipeline_size > 1, not {view.value('virtual_pipeline_size')}"
 
 
-def _virtual_schedule(view: View) -> BoolColumn:
-    # ZB-V (arXiv 2401.10241, section 5) is the zero-bubble schedule over two chunks a stage.
-    zb_v = view.table.is_choice("pipeline_schedule", "zero-bubble") & (view.virtual == 2)
-    broken: BoolColumn = (view.virtual > 1) & ~(view.table.is_choice("pipeline_schedule", "interleaved") | zb_v)
+def _one_chunk(view: View) -> BoolColumn:
+    return (view.virtual > 1) & ~view.table.is_choice("pipeline_schedule", "interleaved", "zero-bubble")
+
+
+def _one_chunk_says(view: View) -> str:
+    schedule, virtual = view.value("pipeline_schedule"), view.value("virtual_pipeline_size")
+    return f"the {schedule} schedule has one chunk a stage, not virtual_pipeline_size {virtual}"
+
+
+def _zero_bubble(view: View) -> BoolColumn:
+    # Two chunks a stage: ZB-V (arXiv 2401.10241, section 5); one: ZB-H1.
+    able = view.able(lambda framework: bool(framework.zero_bubble_chunks))
+    one = view.able(lambda framework: 1 in framework.zero_bubble_chunks)
+    two = view.able(lambda framework: 2 in framework.zero_bubble_chunks)
+    fits = ((view.virtual < 2) & one) | ((view.virtual == 2) & two)
+    broken: BoolColumn = view.table.is_choice("pipeline_schedule", "zero-bubble") & (view.pipeline > 1) & able & ~fits
     return broken
 
 
-def _virtual_schedule_says(view: View) -> str:
-    schedule, virtual = view.value("pipeline_schedule"), view.value("virtual_pipeline_size")
-    only = "runs with virtual_pipeline_size 1 or 2" if schedule == "zero-bubble" else "has one chunk a stage"
-    return f"the {schedule} schedule {only}, not virtual_pipeline_size {virtual}"
+def _zero_bubble_says(view: View) -> str:
+    chunks = " or ".join(map(str, view.framework.zero_bubble_chunks))
+    virtual = view.value("virtual_pipeline_size")
+    return f"{view.framework.name}'s zero-bubble schedule needs virtual_pipeline_size {chunks}, not {virtual}"
 
 
 PIPELINE: Final = (
@@ -143,5 +155,6 @@ PIPELINE: Final = (
     Rule("micro_batches_not_multiple_of_stages", _uneven_rounds, _uneven_rounds_say),
     Rule("schedule_unsupported", _schedule, _schedule_says),
     Rule("schedule_unsupported", _interleaved_without_virtual, _interleaved_without_virtual_says),
-    Rule("schedule_unsupported", _virtual_schedule, _virtual_schedule_says),
+    Rule("schedule_unsupported", _one_chunk, _one_chunk_says),
+    Rule("schedule_unsupported", _zero_bubble, _zero_bubble_says),
 )

@@ -27,9 +27,10 @@ STAGE_IMBALANCE: Final = 1.2
 """Busiest stage over the mean: the mean stage idles for more than a sixth of the step."""
 EXPERT_IMBALANCE: Final = 1.1
 """Hottest expert over the mean: beyond it the hottest rank stretches the step by more than a tenth of the experts."""
-FP8_SMALLEST_WIDTH: Final = 2048
-"""Below it casting and scaling eat what fp8 gains (torchao's float8 README: the speed-up of a linear layer passes 1
-between M, K, N of 1024 and 4096)."""
+FP8_TOO_NARROW: Final = 1024
+"""A linear layer with a side this narrow stays in bf16 under torchao's auto-filter, which measured no gain on H100."""
+FP8_MULTIPLE: Final = 16
+"""Sides of an fp8 matrix multiplication are multiples of 16 elements (cuBLASLt); other layers stay in 16 bit."""
 FLAT_NODES: Final = 16
 """Hosts that one flat reduction spans; the bus bandwidth of all-reduce falls steadily with nodes (Ultra-Scale Playbook,
 measured on 1 to 64 nodes), which a replicate group (HSDP, several optimizer instances) splits in two levels."""
@@ -110,14 +111,13 @@ def _odd_head_says(view: View) -> str:
     return f"head_dim {dim} is no multiple of {TENSOR_CORE_MULTIPLE}: attention does not fill the tensor cores"
 
 
-def _narrowest(view: View) -> IntColumn:
-    """The narrowest side of a large matrix on one rank: the hidden size or a share of a feed-forward width."""
-    narrowest = np.full(len(view.table), view.model.hidden_size, dtype=np.int64)
-    for width in view.dimensions.ffn_widths:
-        narrowest = np.minimum(narrowest, width // view.tensor)
-    for width in view.dimensions.expert_widths:
-        narrowest = np.minimum(narrowest, width // view.expert_tensor)
-    return narrowest
+def _rank_widths(view: View) -> list[IntColumn]:
+    """Sides of the large matrices on one rank: the hidden size and the shares of feed-forward widths."""
+    return [
+        np.full(len(view.table), view.model.hidden_size, dtype=np.int64),
+        *(width // view.tensor for width in view.dimensions.ffn_widths),
+        *(width // view.expert_tensor for width in view.dimensions.expert_widths),
+    ]
 
 
 def _fp8_gain(view: View) -> float:
@@ -126,17 +126,19 @@ def _fp8_gain(view: View) -> float:
 
 
 def _fp8(view: View) -> BoolColumn:
-    small = _narrowest(view) < FP8_SMALLEST_WIDTH
-    return view.table.is_choice("precision", "fp8") & (small | (_fp8_gain(view) <= 1))
+    widths = np.stack(_rank_widths(view))
+    unfit = (widths <= FP8_TOO_NARROW).any(axis=0) | (widths % FP8_MULTIPLE > 0).any(axis=0)
+    return view.table.is_choice("precision", "fp8") & (unfit | (_fp8_gain(view) <= 1))
 
 
 def _fp8_says(view: View) -> str:
     if _fp8_gain(view) <= 1:
         return f"{view.cluster.gpu.name} multiplies no faster in fp8 than in bf16"
-    return (
-        f"matrices {_narrowest(view)[0]} wide on a rank are too small for fp8 (below {FP8_SMALLEST_WIDTH}): casts and "
-        "scales eat the gain"
-    )
+    narrowest = min(int(width[0]) for width in _rank_widths(view))
+    if narrowest <= FP8_TOO_NARROW:
+        return f"matrices {narrowest} wide on a rank are too narrow for fp8: casts and scales eat the gain"
+    odd = next(int(width[0]) for width in _rank_widths(view) if width[0] % FP8_MULTIPLE)
+    return f"matrices {odd} wide on a rank are no multiple of {FP8_MULTIPLE}: those layers do not run in fp8"
 
 
 def _weight_bytes(view: View) -> FloatColumn:

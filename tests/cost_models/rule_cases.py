@@ -248,7 +248,13 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         LLAMA,
         megatron(4, 4, pipeline_schedule="zero-bubble", virtual_pipeline_size=4),
         "schedule_unsupported",
-        "the zero-bubble schedule runs with virtual_pipeline_size 1 or 2, not virtual_pipeline_size 4",
+        "megatron-lm's zero-bubble schedule needs virtual_pipeline_size 1 or 2, not 4",
+    ),
+    (
+        LLAMA,
+        {"framework": "fsdp2", "pipeline_parallel_size": 4, "pipeline_schedule": "zero-bubble"},
+        "schedule_unsupported",
+        "fsdp2's zero-bubble schedule needs virtual_pipeline_size 2, not 1",
     ),
     (LLAMA, {"framework": "ddp", "zero_stage": 3}, "zero_stage_unsupported", "ddp has no zero_stage 3 (only 0)"),
     (

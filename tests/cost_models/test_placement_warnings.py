@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
 from cost_models.codes import WARNINGS
+from cost_models.explicit_architecture import build_architecture
 from cost_models.problem import Problem
 from cost_models.rules import explain_warnings, placement_warnings
 from tests.cost_models.problems import h100, make_problem, megatron, resolved
 
 LLAMA: Final = make_problem("llama-3-70b", h100(8))
+ODD_WIDTH: Final = build_architecture(
+    {
+        "layers": 32,
+        "hidden_size": 4096,
+        "attention_heads": 32,
+        "key_value_heads": 32,
+        "ffn_hidden_size": 11_000,
+        "gated_mlp": True,
+        "vocab_size": 32_000,
+        "tied_embeddings": False,
+    }
+)
 
 
 def warned(problem: Problem, strategy: dict[str, Any]) -> dict[str, str]:
@@ -61,10 +75,16 @@ WARNED: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         "head_dim 80 has no flash attention kernel of its own and runs padded to 96",
     ),
     (
-        make_problem("gpt-2-xl", h100(1), sequence_length=1024),
+        make_problem("bert-large", h100(1), sequence_length=512),
         {"framework": "fsdp2", "precision": "fp8"},
         "fp8_without_gain",
-        "matrices 1600 wide on a rank are too small for fp8 (below 2048): casts and scales eat the gain",
+        "matrices 1024 wide on a rank are too narrow for fp8: casts and scales eat the gain",
+    ),
+    (
+        replace(LLAMA, model=ODD_WIDTH),
+        megatron(8, 1, precision="fp8"),
+        "fp8_without_gain",
+        "matrices 1375 wide on a rank are no multiple of 16: those layers do not run in fp8",
     ),
     (
         make_problem("llama-2-13b", h100(1)),
