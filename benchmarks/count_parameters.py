@@ -78,6 +78,12 @@ def count(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def as_saved(config: dict[str, Any]) -> dict[str, Any]:
+    """A config as `save_pretrained` writes it, with what this version adds."""
+    saved: dict[str, Any] = json.loads(CONFIG_MAPPING[config["model_type"]].from_dict(config).to_json_string())
+    return saved
+
+
 def block_lists(model: Any) -> list[Any]:
     """The lists of blocks, encoder first."""
     modules = dict(model.named_modules())
@@ -101,10 +107,12 @@ def all_configs() -> dict[str, dict[str, Any]]:
     published = json.loads((DATA / "published_configs.json").read_text())
     needed = {"deepseek_v2": {"num_experts_per_tok": 6}, "nemotron": {"num_key_value_heads": 48}}
     dbrx = {"attn_config": {"rope_theta": 10000.0}}
+    small = {name: {"model_type": name, **base} for name, (base, _) in VARIATIONS.items() if name not in STAND_INS}
     return {
         **{f"{name} defaults": {"model_type": name, **needed.get(name, {})} for name in VARIATIONS if name != "dbrx"},
         "dbrx defaults": {"model_type": "dbrx", **dbrx},
         **variations(),
+        **{f"{name} as transformers saves it": as_saved(config) for name, config in small.items()},
         **{f"preset {name}": preset["hf_config"] for name, preset in presets.items() if "hf_config" in preset},
         **{f"published {name}": config for name, config in published["configs"].items()},
     }

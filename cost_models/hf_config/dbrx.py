@@ -20,6 +20,7 @@ def read_dbrx(keys: ConfigKeys) -> ModelArchitecture:
     attn.refuse_unknown()
     if heads % key_value:
         raise attn.error("kv_n_heads", "not_divisible", f"kv_n_heads {key_value} must divide n_heads {heads}")
+    keys.fixed("num_key_value_heads", key_value)
     ffn = keys.nested("ffn_config")
     experts = ffn.size("moe_num_experts", 4)
     per_token = experts_per_token(ffn, "moe_top_k", 1, experts)

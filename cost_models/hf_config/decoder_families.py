@@ -7,6 +7,7 @@ from typing import Final
 from cost_models.hf_config.decoder import DecoderFamily
 from cost_models.hf_config.windows import alternating, beyond_max_window_layers, every_layer, without_rotary
 
+CAUSAL: Final = (("use_bidirectional_attention", (None, False)),)
 NO_BIAS: Final = (("mlp_bias", (False,)), ("lm_head_bias", (False,)))
 
 FAMILIES: Final = {
@@ -32,6 +33,7 @@ FAMILIES: Final = {
         vocab=256000, hidden=3072, ffn=24576, layers=28, heads=16, key_value_heads=16, head_dim=256,
         max_positions=8192, activation="gelu_pytorch_tanh", tied=True,
         qkv_bias=("attention_bias", False), out_bias=("attention_bias", False), inert=("hidden_activation",),
+        fixed=CAUSAL,
     ),
     "gemma2": DecoderFamily(
         vocab=256000, hidden=2304, ffn=9216, layers=26, heads=8, key_value_heads=4, head_dim=256, max_positions=8192,
@@ -39,7 +41,7 @@ FAMILIES: Final = {
         qkv_bias=("attention_bias", False), out_bias=("attention_bias", False), windows=alternating(4096, 2),
         has_attention_soft_cap=True, attention_soft_cap=50.0, has_logit_soft_cap=True, logit_soft_cap=30.0,
         inert=("hidden_act", "query_pre_attn_scalar", "sliding_window_size"),
-        fixed=(("use_bidirectional_attention", (None, False)),),
+        fixed=CAUSAL,
     ),
     "gemma3_text": DecoderFamily(
         vocab=262208, hidden=2304, ffn=9216, layers=26, heads=8, key_value_heads=4, head_dim=256,
@@ -48,7 +50,7 @@ FAMILIES: Final = {
         windows=alternating(4096, 6, pattern_key="sliding_window_pattern"),
         has_attention_soft_cap=True, has_logit_soft_cap=True,
         inert=("hidden_act", "query_pre_attn_scalar", "rope_local_base_freq"),
-        fixed=(("use_bidirectional_attention", (None, False)),),
+        fixed=CAUSAL,
     ),
     "phi": DecoderFamily(
         vocab=51200, hidden=2048, ffn=8192, layers=24, heads=32, activation="gelu_new", gated=False,
@@ -72,7 +74,8 @@ FAMILIES: Final = {
         vocab=49152, hidden=3072, ffn=12288, layers=30, heads=24, key_value_heads=2, max_positions=4096,
         activation="gelu_pytorch_tanh", gated=False, tied=True, norm="layernorm", qkv_bias=("use_bias", True),
         out_bias=("use_bias", True), mlp_bias=("use_bias", True), windows=every_layer(None),
-        inert=("activation_function", "embedding_dropout", "residual_dropout", "norm_epsilon"),
+        inert=("activation_function", "attention_softmax_in_fp32", "embedding_dropout", "norm_epsilon",
+               "residual_dropout", "scale_attention_softmax_in_fp32", "scale_attn_weights"),
         fixed=(("mlp_type", ("default",)), ("norm_type", ("layer_norm",))),
     ),
     "stablelm": DecoderFamily(

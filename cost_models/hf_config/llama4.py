@@ -7,7 +7,7 @@ from cost_models.block_builders import AttentionExtras, Heads, Trunk, assemble, 
 from cost_models.hf_config.config_keys import ConfigKeys
 from cost_models.hf_config.decoder import read_heads
 from cost_models.hf_config.expert_families import experts_per_token
-from cost_models.hf_config.windows import by_layer_types, rotary_layers
+from cost_models.hf_config.windows import by_layer_types, rotary_layers, window_size
 
 
 def read_llama4_text(keys: ConfigKeys) -> ModelArchitecture:
@@ -38,7 +38,7 @@ def read_llama4_text(keys: ConfigKeys) -> ModelArchitecture:
     sparse = mixture(hidden, experts, per_token, perceptron(width, experts), shared=perceptron(width))
     dense = perceptron(keys.size("intermediate_size_mlp", 16384))
     rotary = rotary_layers(keys, layers)
-    windows = by_layer_types(keys, layers, keys.optional_size("attention_chunk_size", 8192), rotary)
+    windows = by_layer_types(keys, layers, window_size(keys, "attention_chunk_size", 8192), rotary)
     qk_norm = keys.flag("use_qk_norm", True)  # L2 norms without weights, on rotary layers
     blocks = [
         Block(

@@ -26,8 +26,8 @@ def read_opt(keys: ConfigKeys) -> ModelArchitecture:
     )
     vocab = keys.size("vocab_size", 50272)
     positions = keys.size("max_position_embeddings", 2048)
-    before = keys.flag("do_layer_norm_before", True)
-    final_norm = before and not keys.flag("_remove_final_layer_norm", False)
+    removed = keys.flag("_remove_final_layer_norm", False)
+    final_norm = keys.flag("do_layer_norm_before", True) and not removed
     embedding_width = keys.size_or("word_embed_proj_dim", hidden, "hidden_size")
     projection = hidden * embedding_width if embedding_width != hidden else 0
     return assemble(

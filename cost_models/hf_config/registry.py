@@ -108,6 +108,11 @@ def read_hf_config(config: Mapping[str, Any]) -> ModelArchitecture:
     _refuse_remote_code(keys)
     model = reader.read(keys)
     keys.refuse_unknown()
+    keys.assumptions += [
+        f"hf_config.{key} {config[key]}: multi-token-prediction layers are neither counted nor priced"
+        for key in ("num_nextn_predict_layers", "num_mtp_layers")
+        if config.get(key)
+    ]
     return replace(model, name=str(config.get("_name_or_path") or model_type), assumptions=tuple(keys.assumptions))
 
 

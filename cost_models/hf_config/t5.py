@@ -11,7 +11,7 @@ def read_t5(keys: ConfigKeys) -> ModelArchitecture:
     """T5ForConditionalGeneration, whose head is always the embedding matrix (transformers 5)."""
     keys.ignore(
         "dense_act_fn", "dropout_rate", "initializer_factor", "is_gated_act", "n_positions",
-        "relative_attention_max_distance",
+        "relative_attention_max_distance", "scale_decoder_outputs",
     )  # fmt: skip
     hidden = keys.size("d_model", 512)
     heads = keys.size("num_heads", 8)

@@ -16,7 +16,7 @@ def every_layer(default: int | None) -> WindowPolicy:
 
     def policy(keys: ConfigKeys, layers: int) -> Sequence[int | None]:
         keys.ignore("layer_types", "max_window_layers", "use_sliding_window")
-        return [keys.optional_size("sliding_window", default)] * layers
+        return [window_size(keys, "sliding_window", default)] * layers
 
     return policy
 
@@ -26,7 +26,7 @@ def alternating(window: int | None, pattern: int, *, pattern_key: str | None = N
 
     def policy(keys: ConfigKeys, layers: int) -> Sequence[int | None]:
         keys.ignore("_sliding_window_pattern")
-        size = keys.optional_size("sliding_window", window)
+        size = window_size(keys, "sliding_window", window)
         every = pattern
         if pattern_key and (pattern_key in keys.fields or keys.fields.get("layer_types") is None):
             every = keys.size(pattern_key, pattern)
@@ -37,14 +37,14 @@ def alternating(window: int | None, pattern: int, *, pattern_key: str | None = N
 
 def beyond_max_window_layers(keys: ConfigKeys, layers: int) -> Sequence[int | None]:
     """With `use_sliding_window`: the layers from `max_window_layers` on (Qwen 2, Qwen 3)."""
-    on, size = keys.flag("use_sliding_window", False), keys.optional_size("sliding_window", 4096)
+    on, size = keys.flag("use_sliding_window", False), window_size(keys, "sliding_window", 4096)
     first = keys.count("max_window_layers", 28)
     return by_layer_types(keys, layers, size if on else None, [i >= first for i in range(layers)])
 
 
 def even_below_max_window_layers(keys: ConfigKeys, layers: int) -> Sequence[int | None]:
     """With `use_sliding_window`: every second of the first `max_window_layers` layers (Qwen2-MoE)."""
-    on, size = keys.flag("use_sliding_window", False), keys.optional_size("sliding_window", 4096)
+    on, size = keys.flag("use_sliding_window", False), window_size(keys, "sliding_window", 4096)
     last = keys.count("max_window_layers", 28)
     return by_layer_types(keys, layers, size if on else None, [i % 2 == 0 and i < last for i in range(layers)])
 
@@ -52,14 +52,14 @@ def even_below_max_window_layers(keys: ConfigKeys, layers: int) -> Sequence[int 
 def every_layer_if_switched_on(keys: ConfigKeys, layers: int) -> Sequence[int | None]:
     """With `use_sliding_window`: all layers (Qwen3-MoE)."""
     keys.ignore("max_window_layers", "layer_types")
-    on, size = keys.flag("use_sliding_window", False), keys.optional_size("sliding_window", 4096)
+    on, size = keys.flag("use_sliding_window", False), window_size(keys, "sliding_window", 4096)
     return [size if on else None] * layers
 
 
 def without_rotary(keys: ConfigKeys, layers: int) -> Sequence[int | None]:
     """With `use_sliding_window`: the layers without rotary positions (SmolLM3)."""
     keys.ignore("max_window_layers")
-    on, size = keys.flag("use_sliding_window", False), keys.optional_size("sliding_window")
+    on, size = keys.flag("use_sliding_window", False), window_size(keys, "sliding_window", None)
     rotary = rotary_layers(keys, layers)
     return by_layer_types(keys, layers, size if on else None, [not r for r in rotary])
 
@@ -73,6 +73,13 @@ def rotary_layers(keys: ConfigKeys, layers: int) -> list[bool]:
     if len(listed) < layers:
         raise keys.error("no_rope_layers", "wrong_length", f"no_rope_layers needs {layers} entries, not {len(listed)}")
     return [bool(flag) for flag in listed[:layers]]
+
+
+def window_size(keys: ConfigKeys, key: str, default: int | None) -> int | None:
+    """Tokens in a window; null or 0 (as Qwen2-MoE is saved without one): no window."""
+    if keys.value(key, default) is None:
+        return None
+    return keys.count(key, default or 0) or None
 
 
 def by_layer_types(keys: ConfigKeys, layers: int, window: int | None, default: Sequence[bool]) -> Sequence[int | None]:

@@ -228,6 +228,7 @@ def windows(config: dict[str, Any]) -> list[int | None]:
         ({"model_type": "llama"}, [None] * 6),
         ({"model_type": "mistral"}, [4096] * 6),
         ({"model_type": "mistral", "sliding_window": None}, [None] * 6),
+        ({"model_type": "mistral", "sliding_window": 0}, [None] * 6),
         ({"model_type": "qwen2", "sliding_window": 64, "max_window_layers": 4}, [None] * 6),
         (
             {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 64, "max_window_layers": 4},
@@ -338,3 +339,18 @@ def test_remote_code_of_the_types_own_is_understood() -> None:
     model = read_hf_config(RECORDED["published Kimi-K2-Instruct"]["config"])
     assert "hf_config.auto_map ignored: read as kimi_k2" in model.assumptions
     assert "hf_config.quantization_config ignored: a storage format, not a shape" in model.assumptions
+
+
+def test_multi_token_prediction_is_left_out_and_said() -> None:
+    with_it = read_hf_config({"model_type": "deepseek_v3", "num_nextn_predict_layers": 1})
+    without = read_hf_config({"model_type": "deepseek_v3", "num_nextn_predict_layers": 0})
+    assert with_it.parameters == without.parameters
+    assert [line for line in with_it.assumptions if "multi-token-prediction" in line] == [
+        "hf_config.num_nextn_predict_layers 1: multi-token-prediction layers are neither counted nor priced"
+    ]
+    assert not any("multi-token-prediction" in line for line in without.assumptions)
+
+
+def test_a_model_cut_short_keeps_its_dense_layers() -> None:
+    model = read_hf_config({"model_type": "deepseek_v3", "num_hidden_layers": 2})
+    assert [block.experts for block in model.blocks] == [None]
