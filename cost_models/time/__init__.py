@@ -23,6 +23,7 @@ from cost_models.time.layers import layer_seconds
 from cost_models.time.offload import parameter_seconds
 from cost_models.time.optimizer import optimizer_seconds
 from cost_models.time.pipeline import bubble_seconds, micro_batches, transfer_seconds
+from cost_models.time.rank_layout import rank_layout
 from cost_models.time.stage_costs import pipeline_costs
 
 
@@ -39,7 +40,8 @@ def estimate_time(
     costs = pipeline_costs(problem, table, stages, case, layers, ends)
     count = micro_batches(problem, table).astype(np.float64)
     stage = costs.slowest
-    update = optimizer_seconds(problem, table, stage, network, device)
+    layout = rank_layout(network, table)
+    update = optimizer_seconds(problem, table, stage, layout, network, device)
     parts: dict[str, FloatColumn] = {
         "forward": count * stage.forward,
         "backward": count * (stage.input_gradient + stage.weight_gradient),
@@ -47,11 +49,11 @@ def estimate_time(
         "tensor_parallel": count * stage.tensor,
         "context_parallel": count * stage.context,
         "expert_parallel": count * stage.expert,
-        "pipeline_communication": transfer_seconds(problem, table, network),
+        "pipeline_communication": transfer_seconds(problem, table, layout, network),
         "pipeline_bubble": bubble_seconds(table, costs),
-        "data_parallel": data_parallel_seconds(problem, table, stage, network),
+        "data_parallel": data_parallel_seconds(problem, table, stage, layout, network),
         "optimizer": update.update,
-        "offload": update.offload + parameter_seconds(problem, table, stage, network),
+        "offload": update.offload + parameter_seconds(problem, table, stage, layout),
     }
     needed = np.full(len(table), model_flops(problem))
     return TimeEstimate(

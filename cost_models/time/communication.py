@@ -15,9 +15,9 @@ import numpy as np
 from cost_models.architecture import Block, FeedForward, ModelArchitecture
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
+from cost_models.time.channels import Channel
 from cost_models.time.collectives import Network
 from cost_models.time.linears import routed_tokens
-from cost_models.time.placement import Group, place
 
 ACTIVATION_BYTES: Final = 2.0
 """Activations travel in 16 bit."""
@@ -37,22 +37,21 @@ class Passes:
 class CaseGroups:
     """Groups of the traffic inside a layer."""
 
-    tensor: Group
-    context: Group
-    expert: Group
-    expert_tensor: Group
+    tensor: Channel
+    context: Channel
+    expert: Channel
+    expert_tensor: Channel
 
 
 def case_groups(network: Network, cases: LayerCases) -> CaseGroups:
     """Where each case's ranks sit."""
     table = cases.table
     ones = np.ones_like(table.tensor_parallel_size)
-    cluster = network.cluster
     return CaseGroups(
-        tensor=place(cluster, table.tensor_parallel_size, ones),
-        context=place(cluster, table.context_parallel_size, table.tensor_parallel_size),
-        expert=place(cluster, table.expert_parallel_size, table.expert_tensor_parallel_size),
-        expert_tensor=place(cluster, table.expert_tensor_parallel_size, ones),
+        tensor=network.channel(table.tensor_parallel_size, ones),
+        context=network.channel(table.context_parallel_size, table.tensor_parallel_size),
+        expert=network.channel(table.expert_parallel_size, table.expert_tensor_parallel_size),
+        expert_tensor=network.channel(table.expert_tensor_parallel_size, ones),
     )
 
 
@@ -73,7 +72,7 @@ def tensor_traffic(
     hidden = cases.coefficient("hidden_tensor_traffic") * cases.table.overlap_communication
     backward = one_pass * (1 - hidden)
     forward = one_pass
-    count = sublayers * np.where(cases.table.sequence_parallel, 2.0, 1.0) * (cases.tensor > 1)
+    count: FloatColumn = sublayers * np.where(cases.table.sequence_parallel, 2.0, 1.0) * (cases.tensor > 1)
     if block.experts is not None:
         gathered = routed_tokens(block.experts, cases) * cases.expert_tensor * model.hidden_size * element_bytes(cases)
         experts = 2 * network.all_gather(groups.expert_tensor, gathered)
@@ -125,4 +124,5 @@ def expert_traffic(
         return Passes(nothing, nothing, nothing)
     sent = routed_tokens(block.experts, cases) * model.hidden_size * element_bytes(cases) * imbalance
     one_pass = 2 * network.all_to_all(groups.expert, sent)
-    return Passes(one_pass, one_pass, 3.0 * (cases.expert > 1))
+    collectives: FloatColumn = np.where(cases.expert > 1, 3.0, 0.0)
+    return Passes(one_pass, one_pass, collectives)

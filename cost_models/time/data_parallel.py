@@ -12,53 +12,22 @@ from typing import Final
 import numpy as np
 
 from cost_models.problem import Problem
-from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, StrategyTable
 from cost_models.time.cases import framework_flags, stage_flags
 from cost_models.time.collectives import Network
 from cost_models.time.pipeline import micro_batches
-from cost_models.time.placement import Group, place
+from cost_models.time.rank_layout import RankLayout
 from cost_models.time.stage_costs import StageSeconds
 
 BUCKET_PARAMETERS: Final = 40e6
 """Gradients leave in buckets of at least this many parameters (Megatron-Core, DistributedDataParallelConfig)."""
 
 
-@dataclass(frozen=True)
-class ShardGroups:
-    """Groups over which weights of one layout are sharded and replicated."""
-
-    shard: Group
-    replicate: Group
-    sharded: FloatColumn
-    """Ranks that share one copy of the optimizer states."""
-
-
-def dense_groups(network: Network, table: StrategyTable) -> ShardGroups:
-    """Data times context ranks, the shard group inside the replicate group."""
-    ranks = table.data_parallel_size * table.context_parallel_size
-    return _groups(network, table, ranks, table.tensor_parallel_size)
-
-
-def expert_groups(network: Network, table: StrategyTable) -> ShardGroups:
-    """What the expert and expert-tensor ranks leave of tensor times context times data."""
-    taken = table.expert_parallel_size * table.expert_tensor_parallel_size
-    ranks = table.data_parallel_size * table.context_parallel_size * table.tensor_parallel_size // taken
-    return _groups(network, table, np.maximum(ranks, 1), taken)
-
-
-def _groups(network: Network, table: StrategyTable, ranks: IntColumn, stride: IntColumn) -> ShardGroups:
-    replicate = np.minimum(table.data_parallel_replicate_size, ranks)
-    shard = np.maximum(ranks // replicate, 1)
-    return ShardGroups(
-        shard=place(network.cluster, shard, stride),
-        replicate=place(network.cluster, replicate, stride * shard),
-        sharded=np.where(table.zero_stage > 0, shard, 1).astype(np.float64),
-    )
-
-
-def data_parallel_seconds(problem: Problem, table: StrategyTable, stage: StageSeconds, network: Network) -> FloatColumn:
+def data_parallel_seconds(
+    problem: Problem, table: StrategyTable, stage: StageSeconds, layout: RankLayout, network: Network
+) -> FloatColumn:
     """Exposed on the given stage in one step."""
-    traffic = _Traffic.of(table, stage, network)
+    traffic = _Traffic.of(table, stage, layout, network)
     piped = table.pipeline_parallel_size > 1
     count = micro_batches(problem, table).astype(np.float64)
     reductions = np.where(stage_flags(table, "reduces_every_micro_batch") & ~piped, count, 1.0)
@@ -81,7 +50,7 @@ def data_parallel_seconds(problem: Problem, table: StrategyTable, stage: StageSe
     )
     gathering = np.where(again, np.maximum(0.0, traffic.gather - backward), 0.0)
     exposed = gathers * before + reductions * reducing + (count - reductions) * gathering
-    tied: FloatColumn = exposed + _tied_embedding_seconds(problem, table, network)
+    tied: FloatColumn = exposed + _tied_embedding_seconds(problem, table, layout, network)
     return tied
 
 
@@ -103,7 +72,7 @@ class _Traffic:
     reduce_tail: FloatColumn
 
     @classmethod
-    def of(cls, table: StrategyTable, stage: StageSeconds, network: Network) -> _Traffic:
+    def of(cls, table: StrategyTable, stage: StageSeconds, layout: RankLayout, network: Network) -> _Traffic:
         """Weights of both layouts, layer by layer where layers are sharded, else bucket by bucket."""
         by_layer = stage_flags(table, "gathers_every_micro_batch")
         sharded = table.zero_stage > 0
@@ -115,8 +84,8 @@ class _Traffic:
         reached = np.where(table.zero_stage == 3, reached, 1.0)
         parts = []
         for weights, trained, groups in (
-            (stage.dense_weights, stage.dense_trained, dense_groups(network, table)),
-            (stage.routed_weights, stage.routed_trained, expert_groups(network, table)),
+            (stage.dense_weights, stage.dense_trained, layout.dense),
+            (stage.routed_weights, stage.routed_trained, layout.routed),
         ):
             pieces = _pieces(weights, stage.layers, by_layer)
             gather = np.where(sharded, pieces * network.all_gather(groups.shard, weights * weight_bytes / pieces), 0.0)
@@ -139,14 +108,12 @@ def _pieces(weights: FloatColumn, layers: FloatColumn, by_layer: BoolColumn) -> 
     return pieces
 
 
-def _tied_embedding_seconds(problem: Problem, table: StrategyTable, network: Network) -> FloatColumn:
+def _tied_embedding_seconds(
+    problem: Problem, table: StrategyTable, layout: RankLayout, network: Network
+) -> FloatColumn:
     """First and last stage add up the gradients of a matrix that both hold (arXiv 1909.08053 appendix, Megatron-LM)."""
     model = problem.model
     if not model.tied_embeddings or problem.workload.fine_tuning is not None:
         return np.zeros(len(table))
-    inner = table.tensor_parallel_size * table.context_parallel_size * table.data_parallel_size
-    pair = place(
-        network.cluster, np.minimum(table.pipeline_parallel_size, 2), inner * (table.pipeline_parallel_size - 1)
-    )
     gradient_bytes = np.array(DTYPE_BYTES)[table.gradient_dtype]
-    return network.all_reduce(pair, model.embedding_parameters / table.tensor_parallel_size * gradient_bytes)
+    return network.all_reduce(layout.ends, model.embedding_parameters / table.tensor_parallel_size * gradient_bytes)

@@ -7,14 +7,26 @@ frozen weights: 4 instead of 6.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from cost_models.architecture import Attention, Block, MixtureOfExperts
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
-from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, IntColumn, StrategyTable, code
+from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code
+from cost_models.time.distinct import distinct_rows
 from cost_models.time.layers import ALTERNATE_PRODUCTS
 from cost_models.time.lora import adapted_linears
+from cost_models.time.picked_stages import pick_stages
+
+RECOMPUTE_COLUMNS: Final = (
+    "activation_checkpointing",
+    "recompute_modules",
+    "layers_per_stage",
+    "pipeline_parallel_size",
+    "checkpointed_layers",
+)
 
 
 def attention_flops(attention: Attention, sequence: float) -> float:
@@ -45,19 +57,16 @@ def model_flops(problem: Problem) -> float:
 
 def recompute_flops(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
     """What checkpointing computes again in one step on all GPUs."""
-    per_token = np.stack([_recomputed(block, problem, table) for block in problem.model.blocks], axis=1)
-    held = stages.layers.astype(np.float64)
+    representatives, number = distinct_rows([getattr(table, name) for name in RECOMPUTE_COLUMNS])
+    few = table.take(representatives)
+    per_token = np.stack([_recomputed(block, problem, few) for block in problem.model.blocks], axis=1)
+    picked = pick_stages(stages, few.pipeline_parallel_size, representatives)
+    held = stages.layers[picked.rows].astype(np.float64)
     count = held.sum(axis=1)
-    again = np.minimum(table.checkpointed_layers[stages.row], count) / np.maximum(count, 1.0)
-    weight = np.where(stages.stage == 1, 1.0 + _left_out(table, stages)[stages.row], 1.0)
-    work = again * weight * (held * per_token[stages.row]).sum(axis=1)
-    total: FloatColumn = np.add.reduceat(work, stages.start) * problem.workload.tokens
+    again = np.minimum(few.checkpointed_layers[picked.owner], count) / np.maximum(count, 1.0)
+    work = again * picked.weight * (held * per_token[picked.owner]).sum(axis=1)
+    total: FloatColumn = (np.add.reduceat(work, picked.start) * problem.workload.tokens)[number]
     return total
-
-
-def _left_out(table: StrategyTable, stages: StageRows) -> IntColumn:
-    missing: IntColumn = table.pipeline_parallel_size - np.diff(np.append(stages.start, len(stages)))
-    return missing
 
 
 def _feed_forward_parameters(block: Block) -> float:

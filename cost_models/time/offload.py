@@ -6,13 +6,12 @@ import numpy as np
 
 from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn, StrategyTable
-from cost_models.time.collectives import Network
-from cost_models.time.data_parallel import dense_groups, expert_groups
 from cost_models.time.pipeline import micro_batches
+from cost_models.time.rank_layout import RankLayout
 from cost_models.time.stage_costs import StageSeconds
 
 
-def parameter_seconds(problem: Problem, table: StrategyTable, stage: StageSeconds, network: Network) -> FloatColumn:
+def parameter_seconds(problem: Problem, table: StrategyTable, stage: StageSeconds, layout: RankLayout) -> FloatColumn:
     """What reading 16-bit shards adds to forward and backward, prefetched under the computation.
 
     ZeRO-Infinity (arXiv 2104.07857) section 6.1: every rank reads its own part of each layer, so all PCIe links work.
@@ -21,8 +20,8 @@ def parameter_seconds(problem: Problem, table: StrategyTable, stage: StageSecond
     remote = table.is_choice("offload", "optimizer-and-parameters", "nvme")
     if host is None or not remote.any():
         return np.zeros(len(table))
-    shard = stage.dense_weights / dense_groups(network, table).sharded
-    shard = 2.0 * (shard + stage.routed_weights / expert_groups(network, table).sharded)
+    shard = stage.dense_weights / layout.dense.sharded
+    shard = 2.0 * (shard + stage.routed_weights / layout.routed.sharded)
     pass_seconds = shard / (host.pcie_bytes_per_s / host.pcie_shared_by)
     if host.nvme_read_bytes_per_s:
         from_nvme = shard * problem.cluster.gpus_per_node / host.nvme_read_bytes_per_s

@@ -11,8 +11,8 @@ from cost_models.cluster import Host
 from cost_models.problem import Problem
 from cost_models.strategy import DTYPE_BYTES, FloatColumn, StrategyTable
 from cost_models.time.collectives import Network
-from cost_models.time.data_parallel import dense_groups, expert_groups
 from cost_models.time.device import Device
+from cost_models.time.rank_layout import RankLayout
 from cost_models.time.stage_costs import StageSeconds
 
 STATES: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1, "adafactor": 1, "muon": 1}
@@ -37,11 +37,16 @@ class OptimizerSeconds:
 
 
 def optimizer_seconds(
-    problem: Problem, table: StrategyTable, stage: StageSeconds, network: Network, device: Device
+    problem: Problem,
+    table: StrategyTable,
+    stage: StageSeconds,
+    layout: RankLayout,
+    network: Network,
+    device: Device,
 ) -> OptimizerSeconds:
     """Of the given stage, with what the host does for offloaded states."""
-    weights = stage.dense_trained / dense_groups(network, table).sharded
-    weights = weights + stage.routed_trained / expert_groups(network, table).sharded
+    weights = stage.dense_trained / layout.dense.sharded
+    weights = weights + stage.routed_trained / layout.routed.sharded
     gradient = np.array(DTYPE_BYTES)[table.gradient_dtype]
     state = np.array(DTYPE_BYTES)[table.optimizer_state_dtype]
     parameter = np.array(DTYPE_BYTES)[table.parameter_dtype]

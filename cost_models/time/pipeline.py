@@ -14,7 +14,7 @@ from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
 from cost_models.time.collectives import Network
 from cost_models.time.communication import ACTIVATION_BYTES
-from cost_models.time.placement import place
+from cost_models.time.rank_layout import RankLayout
 from cost_models.time.stage_costs import PipelineCosts
 
 
@@ -35,14 +35,12 @@ def bubble_seconds(table: StrategyTable, costs: PipelineCosts) -> FloatColumn:
     return bubble
 
 
-def transfer_seconds(problem: Problem, table: StrategyTable, network: Network) -> FloatColumn:
+def transfer_seconds(problem: Problem, table: StrategyTable, layout: RankLayout, network: Network) -> FloatColumn:
     """Activations forward and their gradients back: exposed in the steady state as far as the schedule waits, and once
     through all stages."""
-    inner = table.tensor_parallel_size * table.context_parallel_size * table.data_parallel_size
-    group = place(network.cluster, table.pipeline_parallel_size, inner)
     tokens = table.micro_batch_size * float(problem.workload.sequence_length) / table.context_parallel_size
     shard = np.where(table.sequence_parallel, tokens / table.tensor_parallel_size, tokens)
-    one = network.send(group, shard * problem.model.hidden_size * ACTIVATION_BYTES)
+    one = network.send(layout.pipeline, shard * problem.model.hidden_size * ACTIVATION_BYTES)
     chunks = table.virtual_pipeline_size.astype(np.float64)
     hidden = network.coefficients.by_framework("hidden_pipeline_traffic")[table.framework]
     hidden = np.where((chunks > 1) & table.overlap_communication, hidden, 0.0)

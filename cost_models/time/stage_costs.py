@@ -15,6 +15,7 @@ from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTab
 from cost_models.time.distinct import distinct_rows
 from cost_models.time.ends import EndSeconds
 from cost_models.time.layers import LayerSeconds
+from cost_models.time.picked_stages import pick_stages
 
 
 @dataclass(frozen=True)
@@ -73,33 +74,17 @@ def pipeline_costs(
     representatives, number = distinct_rows(
         [case, table.layers_per_stage, table.pipeline_parallel_size, table.checkpointed_layers]
     )
-    rows, start = _stage_indices(stages, representatives)
-    owner = np.repeat(np.arange(len(representatives)), np.diff(np.append(start, len(rows))))
-    seconds = _stage_seconds(problem, stages, rows, case, table, layers, ends)
-    busy = seconds.busy
-    weight = _weights(table.pipeline_parallel_size[representatives], start, stages.stage[rows], owner)
-    slowest = _first_maximum(busy, start, owner)
-    total = np.add.reduceat(busy * weight, start)
-    moved = np.add.reduceat(seconds.weight_gradient * weight, start)
+    picked = pick_stages(stages, table.pipeline_parallel_size[representatives], representatives)
+    seconds = _stage_seconds(problem, stages, picked.rows, case, table, layers, ends)
+    busy, start = seconds.busy, picked.start
+    slowest = _first_maximum(busy, start, picked.owner)
+    total = np.add.reduceat(busy * picked.weight, start)
+    moved = np.add.reduceat(seconds.weight_gradient * picked.weight, start)
     return PipelineCosts(
         slowest=_gather(seconds, slowest[number]),
         others_busy=np.maximum(0.0, total - busy[slowest])[number],
         others_weight_gradient=np.maximum(0.0, moved - seconds.weight_gradient[slowest])[number],
     )
-
-
-def _stage_indices(stages: StageRows, representatives: IntColumn) -> tuple[IntColumn, IntColumn]:
-    counts = np.diff(np.append(stages.start, len(stages)))[representatives]
-    start = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
-    offset = np.arange(int(counts.sum())) - np.repeat(start, counts)
-    return np.repeat(stages.start[representatives], counts) + offset, start
-
-
-def _weights(pipeline: IntColumn, start: IntColumn, stage: IntColumn, owner: IntColumn) -> FloatColumn:
-    """How many stages a row stands for: the second also for the middle ones where these were left out."""
-    counts = np.diff(np.append(start, len(stage)))
-    left_out = pipeline - counts
-    return np.where(stage == 1, 1.0 + left_out[owner], 1.0)
 
 
 def _first_maximum(values: FloatColumn, start: IntColumn, owner: IntColumn) -> IntColumn:
