@@ -143,3 +143,5 @@ class Framework:
     """The output projection reads a copy of what the attention kernel wrote."""
     bucket_bytes_per_gradient: float
     """Bytes of a gradient in buckets that stay beside fp32 gradients where there is data parallelism."""
+    compiles_loss: bool
+    """`compile` covers the loss."""

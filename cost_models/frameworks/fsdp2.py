@@ -76,4 +76,5 @@ FSDP2 = Framework(
     gated_product_fused=True,
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
+    compiles_loss=True,  # torchtitan/components/loss.py build_cross_entropy_loss
 )

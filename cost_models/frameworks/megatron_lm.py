@@ -79,4 +79,5 @@ MEGATRON_LM = Framework(
     gated_product_fused=True,
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
+    compiles_loss=False,
 )

@@ -76,4 +76,5 @@ NANOTRON = Framework(
     gated_product_fused=False,  # GLUActivation: act(gate) * up
     attention_output_copied=True,  # transposed to (sequence, batch)
     bucket_bytes_per_gradient=2,  # DistributedDataParallel's 16-bit buckets under FP32GradientAccumulator
+    compiles_loss=False,
 )
