@@ -91,4 +91,5 @@ def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn
     fixed = np.minimum(elements[row], trained) * (buckets * gradient)[row]
     # DDP reduces in buckets that are copies of the gradients, unless gradients are views of them.
     copies = flag(table, "gradients_beside_buckets") & many & ~table.gradient_as_bucket_view & (table.zero_stage == 0)
-    return fixed + np.where(copies, gradient, 0.0)[row] * trained
+    beside = np.where(copies, gradient, 0.0) + np.where(many, number(table, "bucket_bytes_per_gradient"), 0.0)
+    return fixed + beside[row] * trained

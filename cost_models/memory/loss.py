@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.memory.facts import flag
+from cost_models.memory.facts import flag, number
 from cost_models.memory.tokens import Tokens
 from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.vocabulary import padded_vocabulary
+
+_TORCH_FP32_COPIES = 3.0
+"""Log-probabilities, their gradient and that of the logits (torch's log_softmax and nll_loss)."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,15 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
     """Logits in the compute dtype, fp32 copies, and their gradients."""
     hidden = problem.model.hidden_size
     logits = at.count * padded_vocabulary(problem.model, table) * at.tensor
-    parallel = flag(table, "vocabulary_parallel_loss") & ~at.eager
-    # Megatron's vocabulary-parallel cross-entropy works in place on one fp32 copy (arXiv 1909.08053, section 3);
-    # torch's keeps log-probabilities, makes a gradient of them and one of the logits, each in fp32; the plain
-    # transformers loss still holds the 16-bit logits then.
-    plain = 4.0 + 4.0 + 4.0 + np.where(at.eager, at.element, 0.0)
-    whole = logits * np.where(parallel, at.element + 4.0, plain)
-    gradient = logits * at.element + _head_gradient(problem, table, at)
+    # The plain transformers loss is torch's and still holds the logits when it is differentiated.
+    copies = np.where(at.eager, _TORCH_FP32_COPIES, number(table, "loss_fp32_copies"))
+    held = np.where(at.eager | flag(table, "loss_holds_logits"), at.element, 0.0)
+    # A compiled loss reads the logits and writes their gradient, both in the compute dtype, and nothing between.
+    compiled = table.compile & flag(table, "compiles_loss") & ~at.eager
+    whole = logits * np.where(compiled, 2.0 * at.element, 4.0 * copies + held)
+    # Backward of the head: the gradient of the logits, of its matrix, of its input, and the input gathered again.
+    inputs = hidden * at.count * at.element * (1.0 + np.where(table.sequence_parallel, 1.0, 0.0))
+    gradient = logits * at.element + _head_gradient(problem, table, at) + inputs
     peak = np.maximum(whole, gradient)
     pending = logits * (at.element + 4.0)
     if problem.workload.fused_loss:

@@ -17,8 +17,11 @@ _CUBLAS_WORKSPACE_BYTES: Final = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 """torch.backends.cuda: CUBLAS_WORKSPACE_CONFIG is :4096:8 (32 MiB) from Hopper on."""
 _CUBLAS_WORKSPACE_ELSE_BYTES: Final = 4096 * 2 * 1024 + 16 * 8 * 1024
 """Before: :4096:2:16:8."""
-_TRANSFORMER_ENGINE_WORKSPACES: Final = 5
-"""Transformer Engine has a cuBLAS workspace of its own and four for its streams (get_multi_stream_cublas_workspace)."""
+_THREADS: Final = 2
+"""Forward and backward run in threads of their own, each with a cuBLAS handle (torch/csrc/autograd/engine.cpp)."""
+_GROUPED_WORKSPACES: Final = 4
+"""Transformer Engine has a workspace of its own, and one for each stream of a grouped matrix product
+(get_multi_stream_cublas_workspace)."""
 _CONTEXT_BYTES: Final = {
     "volta": 0.42 * GIB,
     "turing": 0.42 * GIB,
@@ -46,7 +49,8 @@ def workspace_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
     engine = flag(table, "weight_gradient_placeholders") & table.is_choice("gradient_dtype", "fp32")
     engine &= dtype_bytes(table.parameter_dtype) < 4.0
     placeholders = 2.0 * _placeholder_elements(problem.model, table)
-    return each + np.where(engine, _TRANSFORMER_ENGINE_WORKSPACES * each + placeholders, 0.0)
+    streams = _GROUPED_WORKSPACES if any(block.experts for block in problem.model.blocks) else 0
+    return _THREADS * each + np.where(engine, (1 + streams) * each + placeholders, 0.0)
 
 
 def context_bytes(problem: Problem) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.architecture import Attention, Block, FeedForward, MixtureOfExperts
+from cost_models.memory.facts import flag
 from cost_models.memory.tokens import Tokens
 from cost_models.memory.weights import is_adapted
 from cost_models.strategy import FloatColumn
@@ -122,7 +123,7 @@ def _attention(attention: Attention, at: Tokens) -> dict[str, FloatColumn]:
         copies = at.linear_input * _keeps_input("o", at)
     # Ulysses exchanges the kernel's output, so that the projection reads another tensor (arXiv 2309.14509).
     exchanged = (at.table.context_parallel_size > 1) & at.table.is_choice("context_parallel_kind", "all-to-all")
-    copies = copies + np.where(exchanged, at.element, 0.0)
+    copies = copies + np.where(exchanged | flag(at.table, "attention_output_copied"), at.element, 0.0)
     parts = {
         "queries_keys_values": at.element * inputs * inner,
         "attention_core": core * inner,
@@ -150,7 +151,7 @@ def _score_bytes(attention: Attention, at: Tokens) -> FloatColumn:
 def _feed_forward(part: FeedForward, at: Tokens) -> tuple[FloatColumn, FloatColumn]:
     inner = part.hidden * at.count * at.tensor
     # gate and up; un-fused also the activated gate, which the product keeps
-    widths = 2.0 + np.where(at.fused, 0.0, 1.0) if part.gated else 1.0
+    widths = 2.0 + np.where(at.fused_gate, 0.0, 1.0) if part.gated else 1.0
     return widths * at.element * inner, at.linear_input * inner * _keeps_input("down", at)
 
 
@@ -161,7 +162,7 @@ def _experts(part: MixtureOfExperts, at: Tokens) -> dict[str, FloatColumn]:
     split = table.expert_tensor_parallel_size
     dispatched = local * part.experts_per_token * at.problem.workload.expert_imbalance * split
     inner = dispatched * routed.hidden / split
-    gates = (2.0 if routed.gated else 1.0) + np.where(at.fused | (not routed.gated), 0.0, 1.0)
+    gates = (2.0 if routed.gated else 1.0) + np.where(at.fused_gate | (not routed.gated), 0.0, 1.0)
     zero = np.zeros_like(local)
     hidden, activated = _feed_forward(part.shared, at) if part.shared else (zero, zero)
     # Un-fused experts scale their outputs by the router's weight, which keeps them.

@@ -34,6 +34,8 @@ class Tokens:
     eager: BoolColumn
     """Plain kernels: un-fused norms in fp32, activations and products kept one by one."""
     fused: BoolColumn
+    fused_gate: BoolColumn
+    """The product of a gated activation is part of its kernel."""
 
 
 def sequence_length(problem: Problem) -> int:
@@ -60,4 +62,6 @@ def tokens(problem: Problem, table: StrategyTable) -> Tokens:
         linear_input=np.where(saves_fp8, 1.0, element),
         eager=table.is_choice("kernels", "eager"),
         fused=table.is_choice("kernels", "fused"),
+        # torch.compile recomputes products and activations from the saved outputs of the matrices (min-cut partitioner)
+        fused_gate=(table.is_choice("kernels", "fused") & flag(table, "gated_product_fused")) | table.compile,
     )
