@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.frameworks import FRAMEWORKS
 from cost_models.rules.view import Rule, View
-from cost_models.strategy import RECOMPUTE_MODULES, BoolColumn
+from cost_models.strategy import OFFLOADS, RECOMPUTE_MODULES, BoolColumn
 
 EXPERT_MODULES: Final = ("moe_act", "moe")
 
@@ -225,17 +226,15 @@ def _offload_says(view: View) -> str:
 
 
 def _offload_zero(view: View) -> BoolColumn:
+    together = np.array(
+        [
+            [[stage in framework.offload_zero_stages.get(kind, ()) for stage in range(4)] for kind in OFFLOADS[1:]]
+            for framework in FRAMEWORKS
+        ]
+    )
     known = view.allows("offload", lambda framework: framework.offloads)
-    together = np.zeros(len(view.table), dtype=np.bool_)
-    for stage in range(4):
-        here = view.allows(
-            "offload",
-            lambda framework, stage=stage: tuple(  # type: ignore[misc]
-                kind for kind, stages in framework.offload_zero_stages.items() if stage in stages
-            ),
-        )
-        together |= here & (view.table.zero_stage == stage)
-    return known & ~together
+    refused: BoolColumn = known & ~together[view.table.framework, view.table.offload - 1, view.table.zero_stage]
+    return refused
 
 
 def _offload_zero_says(view: View) -> str:

@@ -232,7 +232,7 @@ def _reducing_nodes(view: View) -> IntColumn:
 
 
 def _flat(view: View) -> BoolColumn:
-    able = view.able(lambda framework: framework.replicated_shards)
+    able = view.allows("zero_stage", lambda framework: framework.replicate_zero_stages)
     broken: BoolColumn = able & (view.data > 1) & (view.replicate == 1) & (_reducing_nodes(view) > FLAT_NODES)
     return broken
 
