@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from app.schemas.base import ResponseModel
 
@@ -18,9 +18,11 @@ class FieldError(ResponseModel):
 class ProblemDetails(ResponseModel):
     """An error, as `application/problem+json`."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
     type: str = Field(description="A stable name of the kind of error.")
     title: str
     status: int
     detail: str
     instance: str = Field(description="The request's path.")
-    errors: list[FieldError] | None = Field(None, description="For bad input: each field and its rule.")
+    errors: list[FieldError] = Field([], description="For bad input: each field and its rule.")

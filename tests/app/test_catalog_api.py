@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from app.schemas.examples import WORKLOAD
 
-MODELS = [
+MODELS = {
     "gpt-2-xl",
     "gpt-3-175b",
     "mt-nlg-530b",
@@ -41,8 +41,8 @@ MODELS = [
     "kimi-k2",
     "bert-large",
     "vit-h",
-]
-GPUS = [
+}
+GPUS = {
     "v100-sxm2-16gb",
     "v100-sxm2-32gb",
     "t4-16gb",
@@ -76,7 +76,7 @@ GPUS = [
     "gaudi2-96gb",
     "gaudi3-128gb",
     "ascend-910b-64gb",
-]
+}
 CLUSTERS = ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "gb300-nvl72", "p4d", "p5", "mi300x-node"]
 
 
