@@ -78,7 +78,10 @@ def _step(strategy: Mapping[str, Any], words: str, changes: Mapping[str, Any]) -
 def price_alternatives(evaluator: Evaluator, cluster: int, strategies: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """A sentence for each valid alternative of each strategy, the cheapest first; one call of the cost models."""
     steps = [alternatives(strategy) for strategy in strategies]
-    scored = evaluator.evaluate_strategies(cluster, [*strategies, *(step.strategy for ways in steps for step in ways)])
+    # Their defaults are not those of the plans.
+    scored = Evaluator(evaluator.search).evaluate_strategies(
+        cluster, [*strategies, *(step.strategy for ways in steps for step in ways)]
+    )
     own, begin = scored.step_seconds, len(strategies)
     result: list[list[str]] = []
     for number, ways in enumerate(steps):

@@ -13,20 +13,21 @@ from typing import Any, Final
 from cost_models.architecture import ModelArchitecture
 from cost_models.cluster import Cluster
 from cost_models.framework import Framework
+from cost_models.strategy import ACTIVATION_CHECKPOINTING, OFFLOADS
 from search.problem import SearchProblem
 
 LARGEST_VIRTUAL: Final = 12
 """Chunks of a stage beyond which the bubble that is left, (p - 1) / (v m), is below that of the next knob."""
 LEAST_CONTEXT_TOKENS: Final = 1024
 """Tokens of a sequence that a context rank keeps at least: below, ring steps are shorter than their messages."""
-LARGEST_MICRO_BATCH_TOKENS: Final = 2**18
-"""Micro-batches above saturate every GPU of the catalog long before."""
 LEAST_TENSOR_REACH: Final = 8
 """Tensor sizes are tried up to a node or an NVLink domain, and to 8 on smaller hosts."""
 CHECKPOINTED_SHARES: Final = (0.25, 0.5, 0.75, 1.0)
 """Of a stage's layers under full checkpointing; the study refines the count."""
 FORK_ONLY: Final = {"megatron-lm": ("zero-bubble",)}
 """Schedules that a framework has in a fork only (sail-sg's of Megatron-LM): searched where `space` names them."""
+DOMINATED_SCHEDULES: Final = ("gpipe",)
+"""The bubble of 1f1b with all micro-batches in flight (arXiv 2104.04473, section 2.2): where `space` names it."""
 LATTICE_FIELDS: Final = frozenset(
     {
         "framework",
@@ -59,6 +60,8 @@ class Axes:
     tensor: tuple[int, ...]
     context: tuple[int, ...]
     context_kinds: tuple[str | None, ...]
+    """The framework's default; `study_context_kinds` holds the others."""
+    study_context_kinds: tuple[str, ...]
     pipeline: tuple[int, ...]
     schedules: tuple[tuple[int, str | None], ...]
     """Pairs of virtual pipeline size and schedule."""
@@ -70,8 +73,9 @@ class Axes:
     expert_tensor: tuple[int | None, ...]
     """0 stands for the tensor size."""
     checkpointing: tuple[tuple[str, float | int | None], ...]
-    """Pairs of a mode and a share of the stage's layers (float) or a number of layers (int); None: all."""
+    """Pairs of a mode and a share of the stage's layers (float) or a number of layers (int), the leanest last."""
     offload: tuple[tuple[str, float], ...]
+    """Pairs of a kind and a fraction, the leanest on the GPU last."""
     others: Mapping[str, tuple[Any, ...]]
     """Fields of `space` without an axis of their own."""
 
@@ -109,11 +113,11 @@ def lattice_axes(search: SearchProblem, cluster: Cluster, framework: Framework) 
         tensor=_named(named, "tensor_parallel_size")
         or tuple(t for t in gpus if t == 1 or (framework.tensor_parallel and t <= reach)),
         context=_named(named, "context_parallel_size") or contexts,
-        context_kinds=_named(named, "context_parallel_kind") or framework.context_parallel_kinds or (None,),
+        context_kinds=_named(named, "context_parallel_kind") or framework.context_parallel_kinds[:1] or (None,),
+        study_context_kinds=_named(named, "context_parallel_kind") or framework.context_parallel_kinds,
         pipeline=_named(named, "pipeline_parallel_size") or pipelines,
         schedules=_schedules(search, framework, pipelines),
-        micro=_named(named, "micro_batch_size")
-        or tuple(b for b in divisors(workload.global_batch_size) if b == 1 or b * length <= LARGEST_MICRO_BATCH_TOKENS),
+        micro=_named(named, "micro_batch_size") or divisors(workload.global_batch_size),
         zero=_named(named, "zero_stage") or framework.zero_stages,
         replicate=_named(named, "data_parallel_replicate_size") or (None if framework.replicated_shards else (1,)),
         **_expert_axes(search, framework),
@@ -135,7 +139,7 @@ def _schedules(
         return ((1, None),)
     forks = FORK_ONLY.get(framework.name, ())
     schedules = _named(search.space, "pipeline_schedule") or tuple(
-        name for name in framework.pipeline_schedules if name not in forks
+        name for name in framework.pipeline_schedules if name not in forks and name not in DOMINATED_SCHEDULES
     )
     virtual = _named(search.space, "virtual_pipeline_size") or _virtual_sizes(search.model, pipelines)
     pairs: list[tuple[int, str | None]] = []
@@ -152,7 +156,7 @@ def _virtual_sizes(model: ModelArchitecture, pipelines: tuple[int, ...]) -> tupl
         v
         for p in pipelines
         for v in range(2, LARGEST_VIRTUAL + 1)
-        if p > 1 and p * v <= model.layers and 0 in (model.layers % (p * v), (model.layers + 2) % (p * v))
+        if p > 1 and p * v <= model.layers + 2 and 0 in (model.layers % (p * v), (model.layers + 2) % (p * v))
     }
     return tuple(sorted({1, 2, 4, 8} | equal))
 
@@ -170,9 +174,10 @@ def _expert_axes(search: SearchProblem, framework: Framework) -> dict[str, Any]:
 
 def _checkpointing(search: SearchProblem, framework: Framework) -> tuple[tuple[str, float | int | None], ...]:
     modes = _named(search.space, "activation_checkpointing") or framework.activation_checkpointing
-    layers = _named(search.space, "checkpointed_layers")
+    able = [mode for mode in modes if mode in framework.activation_checkpointing] or list(modes)
+    layers = sorted(_named(search.space, "checkpointed_layers"))
     pairs: list[tuple[str, float | int | None]] = []
-    for mode in modes:
+    for mode in sorted(able, key=ACTIVATION_CHECKPOINTING.index):
         if mode == "none":
             pairs.append((mode, None))
         elif layers:
@@ -190,4 +195,9 @@ def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> t
         usable |= {"nvme"} if cluster.host and cluster.host.nvme_bytes else set()
         kinds = ("none", *(kind for kind in framework.offloads if kind in usable))
     fractions = _named(search.space, "offload_fraction") or (1.0,)
-    return tuple((kind, fraction) for kind in kinds for fraction in fractions)
+    # Nothing offloaded is the same at any fraction: one stands for all.
+    return tuple(
+        (kind, fraction)
+        for kind in sorted(kinds, key=OFFLOADS.index)
+        for fraction in (fractions[:1] if kind == "none" else fractions)
+    )

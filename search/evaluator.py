@@ -9,11 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from cost_models.answer import score_answers
+from cost_models.codes import CodeColumn
 from cost_models.estimate import Score, score
-from cost_models.memory import fit
+from cost_models.memory import estimate_memory, fit
 from cost_models.problem import Problem
 from cost_models.resolve import resolve_strategies
 from cost_models.rules import violations
+from cost_models.stages import bounding_stages
 from cost_models.strategy import BoolColumn, FloatColumn, PartialColumns, StrategyTable, partial_columns
 from search.candidates import Candidates
 from search.problem import SearchProblem
@@ -23,6 +25,15 @@ SECONDS_PER_HOUR: Final = 3_600
 SECONDS_PER_DAY: Final = 86_400
 _FIGURES: Final = ("step_seconds", "peak_bytes", "required_upper_bytes", "needed_bytes", "objective")
 _MARKS: Final = ("fits", "fits_at_even_odds", "in_time")
+
+
+@dataclass(frozen=True)
+class Screening:
+    """n strategies."""
+
+    violations: CodeColumn
+    needed_bytes: FloatColumn
+    """Of a GPU, at even odds; 0 where a rule is broken."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +59,8 @@ class Evaluator:
         problem = self.search.problems[cluster]
         broken = violations(problem, table)
         valid = np.flatnonzero(broken == 0)
-        figures = {name: np.full(len(table), np.nan) for name in _FIGURES}
-        marks = {name: np.zeros(len(table), dtype=np.bool_) for name in _MARKS}
+        figures: dict[str, Any] = {name: np.full(len(table), np.nan) for name in _FIGURES}
+        marks: dict[str, Any] = {name: np.zeros(len(table), dtype=np.bool_) for name in _MARKS}
         if len(valid):
             scored = score(
                 problem,
@@ -85,6 +96,20 @@ class Evaluator:
             "fits_at_even_odds": fit(problem, scored.memory, EVEN_ODDS).fits,
             "in_time": self._in_time(scored.step_seconds),
         }
+
+    def screen(self, cluster: int, table: StrategyTable) -> Screening:
+        """Rules and memory alone, at even odds: whether a strategy can be a plan or a near miss at all."""
+        problem = self.search.problems[cluster]
+        broken = violations(problem, table)
+        valid = np.flatnonzero(broken == 0)
+        needed = np.zeros(len(table))
+        if len(valid):
+            kept = table.take(valid)
+            memory = estimate_memory(problem, kept, bounding_stages(problem.model, kept))
+            needed[valid] = np.maximum(
+                fit(problem, memory, EVEN_ODDS).required_upper_bytes, memory.device_load_peak_bytes
+            )
+        return Screening(broken, needed)
 
     def evaluate_strategies(self, cluster: int, strategies: Sequence[Mapping[str, Any]]) -> Candidates:
         """Strategies in the words of the contract."""

@@ -1,7 +1,9 @@
-"""The coarse lattice: every way to lay a model out on all GPUs with the values of `axes`, in blocks of columns.
+"""The coarse lattice: every way to lay a model out on all GPUs with the values of `axes`, as columns.
 
 Factorisations that cannot work (degrees that do not multiply to the GPUs, a batch that does not divide) are never
-written down; the framework's rules judge what is left.
+written down; the framework's rules judge what is left. Candidates come in three levels, so that a layout whose leanest
+candidate breaks a rule or does not fit is never spread out: layouts, layouts with a micro-batch size, and candidates
+with checkpointing and offload.
 
 Legend: t tensor, c context, p pipeline, d data, e expert parallel size.
 """
@@ -17,7 +19,7 @@ import numpy.typing as npt
 
 from cost_models.cluster import Cluster
 from cost_models.framework import Framework
-from cost_models.strategy import MISSING, BoolColumn, Column, PartialColumns, code
+from cost_models.strategy import MISSING, BoolColumn, Column, IntColumn, PartialColumns, code
 from search.axes import Axes, lattice_axes
 from search.problem import SearchProblem
 from search.space import encode
@@ -25,28 +27,107 @@ from search.space import encode
 BLOCK_ROWS: Final = 65_536
 FOLLOWS_TENSOR: Final = 0
 """Expert tensor size on its axis: the tensor size of the row."""
+LARGEST_RANK_TOKENS: Final = 2**16
+"""Tokens of one micro-batch on one rank: matrices of that many rows fill every GPU of the catalog many times over."""
 
-_Columns = dict[str, Column]
+Columns = dict[str, Column]
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """The layouts of one framework on one cluster size, not yet crossed with what does not change the layout."""
+    """The layouts of one framework on one cluster size, and how to spread them out into candidates."""
 
+    search: SearchProblem
+    framework: Framework
     axes: Axes
-    layouts: Mapping[str, Column]
-    """Degrees, schedule, micro-batch, ZeRO stage, shard group."""
-    inner: int
-    """Combinations of checkpointing, offload and the other fields of `space` for each layout."""
+    layouts: Columns
+    """Degrees, schedule, ZeRO stage, shard group, experts, and fields of `space` without an axis of their own."""
 
     def __len__(self) -> int:
-        return len(self.layouts["framework"]) * self.inner
+        return rows_of(self.layouts)
 
-    def blocks(self) -> Iterator[PartialColumns]:
-        """All candidates, at most about `BLOCK_ROWS` at a time."""
-        step = max(1, BLOCK_ROWS // self.inner)
-        for begin in range(0, len(self.layouts["framework"]), step):
-            yield _with_inner(self.axes, {name: column[begin : begin + step] for name, column in self.layouts.items()})
+    def layout_blocks(self) -> Iterator[Columns]:
+        """All layouts, so many at a time."""
+        return blocks(self.layouts, BLOCK_ROWS)
+
+    def micro_batch_choices(self, layouts: Columns) -> BoolColumn:
+        """(n, micro-batch sizes of the axis): which sizes a layout can take."""
+        batch = self.search.workload.global_batch_size // layouts["data_parallel_size"]
+        micro = np.array(self.axes.micro, dtype=np.int64)
+        choices: BoolColumn = batch[:, None] % micro == 0
+        if "micro_batch_size" not in self.search.space:
+            length = self.search.model.sequence_length or self.search.workload.sequence_length
+            tokens = micro * length // layouts["context_parallel_size"][:, None]
+            choices &= (tokens <= LARGEST_RANK_TOKENS) | (micro == min(self.axes.micro))
+        return choices
+
+    def with_smallest_micro_batch(self, layouts: Columns) -> tuple[Columns, IntColumn]:
+        """Layouts with their smallest micro-batch size, and which layouts these are: those that can take one."""
+        choices = self.micro_batch_choices(layouts)
+        micro = np.array(self.axes.micro, dtype=np.int64)
+        smallest = np.where(choices, micro, np.iinfo(np.int64).max).min(axis=1)
+        rows = np.flatnonzero(choices.any(axis=1))
+        return keep({**layouts, "micro_batch_size": smallest}, rows), rows
+
+    def with_micro_batches(self, layouts: Columns) -> Columns:
+        """Each layout with every micro-batch size."""
+        return keep(cross(layouts, micro_batch_size=self.axes.micro), self.micro_batch_choices(layouts).ravel())
+
+    def leanest(self, columns: Columns) -> PartialColumns:
+        """With what takes least memory of the GPU: as much recomputed and offloaded as the axes allow."""
+        mode, value = self.axes.checkpointing[-1]
+        modes = np.full(rows_of(columns), code("activation_checkpointing", mode))
+        layers = np.full(rows_of(columns), value if isinstance(value, int) else MISSING)
+        if "recompute_modules" in columns:
+            selective = columns["recompute_modules"] > 0
+            modes = np.where(selective, code("activation_checkpointing", "selective"), modes)
+        offload = np.full(rows_of(columns), code("offload", self.axes.offload[0][0]))
+        for kind, _ in self.axes.offload:
+            offload = np.where(self._can_offload(columns, kind), code("offload", kind), offload)
+        fraction = np.full(rows_of(columns), max(fraction for _, fraction in self.axes.offload))
+        return self._partial(
+            {
+                **columns,
+                "activation_checkpointing": modes,
+                "checkpointed_layers": layers,
+                "offload": offload,
+                "offload_fraction": fraction,
+            }
+        )
+
+    def with_checkpointing(self, columns: Columns) -> Iterator[Columns]:
+        """With every checkpointing, at most about `BLOCK_ROWS` at a time."""
+        for block in blocks(columns, max(1, BLOCK_ROWS // len(self.axes.checkpointing))):
+            yield _with_checkpointing(self.axes, block)
+
+    def plain(self, columns: Columns) -> PartialColumns | None:
+        """Without offload, row by row; None: the axes hold no such candidates."""
+        fractions = [fraction for kind, fraction in self.axes.offload if kind == "none"]
+        if not fractions:
+            return None
+        kind = np.full(rows_of(columns), code("offload", "none"))
+        return self._partial({**columns, "offload": kind, "offload_fraction": np.full(len(kind), fractions[0])})
+
+    def offloaded(self, columns: Columns) -> Iterator[PartialColumns]:
+        """With every kind of offload that the framework has for the row."""
+        for kind, fraction in self.axes.offload:
+            rows = keep(columns, self._can_offload(columns, kind))
+            if kind != "none" and rows_of(rows):
+                filled = np.full(rows_of(rows), code("offload", kind))
+                yield self._partial({**rows, "offload": filled, "offload_fraction": np.full(len(filled), fraction)})
+
+    def variants(self) -> int:
+        """Candidates of one layout with one micro-batch size."""
+        return len(self.axes.checkpointing) * len(self.axes.offload)
+
+    def _can_offload(self, columns: Columns, kind: str) -> BoolColumn:
+        if kind == "none":
+            return np.ones(rows_of(columns), dtype=np.bool_)
+        return np.isin(columns["zero_stage"], self.framework.offload_zero_stages.get(kind, ()))
+
+    def _partial(self, columns: Columns) -> PartialColumns:
+        named = tuple(tuple(layout) for layout in self.axes.others.get("layers_per_stage", ()))
+        return PartialColumns({name: values for name, values in columns.items() if name != "stage_layers"}, named)
 
 
 def build_lattice(search: SearchProblem, cluster: Cluster, framework: Framework) -> Lattice:
@@ -54,131 +135,125 @@ def build_lattice(search: SearchProblem, cluster: Cluster, framework: Framework)
     axes = lattice_axes(search, cluster, framework)
     columns = _degrees(search, axes, cluster)
     columns = _with_schedules(columns, axes)
-    columns = _with_micro_batches(columns, axes, search.workload.global_batch_size)
     columns = _with_shards(columns, axes, cluster, framework)
     columns = _with_experts(columns, axes)
+    for name, values in axes.others.items():
+        # Layouts of layers are told apart by their place in the list.
+        encoded = range(len(values)) if name == "layers_per_stage" else [encode(name, value) for value in values]
+        columns = cross(columns, **{name: list(encoded)})
     columns["stage_layers"] = -(-search.model.layers // columns["pipeline_parallel_size"])
-    columns["framework"] = np.full(len(columns["micro_batch_size"]), code("framework", framework.name))
-    inner = len(axes.checkpointing) * len(axes.offload)
-    for values in axes.others.values():
-        inner *= len(values)
-    return Lattice(axes, columns, inner)
+    columns["framework"] = np.full(rows_of(columns), code("framework", framework.name))
+    return Lattice(search, framework, axes, columns)
 
 
-def _cross(columns: Mapping[str, Column], **added: Sequence[Any] | npt.NDArray[Any]) -> _Columns:
+def rows_of(columns: Mapping[str, Column]) -> int:
+    """How many rows the columns have."""
+    return len(next(iter(columns.values())))
+
+
+def cross(columns: Mapping[str, Column], **added: Sequence[Any] | npt.NDArray[Any]) -> Columns:
     """Every row with every value; several added columns run together."""
     count = len(next(iter(added.values())))
-    rows = len(next(iter(columns.values()))) if columns else 1
+    rows = rows_of(columns) if columns else 1
     result = {name: np.repeat(column, count) for name, column in columns.items()}
     return result | {name: np.tile(np.asarray(values), rows) for name, values in added.items()}
 
 
-def _keep(columns: Mapping[str, Column], rows: BoolColumn) -> _Columns:
+def keep(columns: Mapping[str, Column], rows: BoolColumn | IntColumn) -> Columns:
+    """The given rows."""
     return {name: column[rows] for name, column in columns.items()}
 
 
-def _degrees(search: SearchProblem, axes: Axes, cluster: Cluster) -> _Columns:
-    columns = _cross({}, tensor_parallel_size=axes.tensor)
-    columns = _cross(columns, context_parallel_size=axes.context)
-    columns = _cross(columns, pipeline_parallel_size=axes.pipeline)
+def blocks(columns: Columns, size: int) -> Iterator[Columns]:
+    """Consecutive rows, at most `size` at a time."""
+    for begin in range(0, rows_of(columns), size):
+        yield {name: column[begin : begin + size] for name, column in columns.items()}
+
+
+def _degrees(search: SearchProblem, axes: Axes, cluster: Cluster) -> Columns:
+    columns = cross({}, tensor_parallel_size=axes.tensor)
+    columns = cross(columns, context_parallel_size=axes.context)
+    columns = cross(columns, pipeline_parallel_size=axes.pipeline)
     model_ranks = columns["tensor_parallel_size"] * columns["context_parallel_size"] * columns["pipeline_parallel_size"]
-    columns["data_parallel_size"] = cluster.gpus // model_ranks
-    named = search.space.get("data_parallel_size")
-    data = np.maximum(columns["data_parallel_size"], 1)
+    data = columns["data_parallel_size"] = np.maximum(cluster.gpus // model_ranks, 1)
     whole = (cluster.gpus % model_ranks == 0) & (search.workload.global_batch_size % data == 0)
-    columns = _keep(columns, whole if named is None else whole & np.isin(data, named))
+    named = search.space.get("data_parallel_size")
+    columns = keep(columns, whole if named is None else whole & np.isin(data, named))
     kinds = [MISSING if kind is None else code("context_parallel_kind", kind) for kind in axes.context_kinds]
-    columns = _cross(columns, context_parallel_kind=kinds)
+    columns = cross(columns, context_parallel_kind=kinds)
     # Without context parallelism its kind has no effect: one value stands for all.
-    return _keep(columns, (columns["context_parallel_size"] > 1) | (columns["context_parallel_kind"] == kinds[0]))
+    return keep(columns, (columns["context_parallel_size"] > 1) | (columns["context_parallel_kind"] == kinds[0]))
 
 
-def _with_schedules(columns: _Columns, axes: Axes) -> _Columns:
+def _with_schedules(columns: Columns, axes: Axes) -> Columns:
     virtual = [v for v, _ in axes.schedules]
     schedules = [MISSING if name is None else code("pipeline_schedule", name) for _, name in axes.schedules]
-    columns = _cross(
-        columns,
-        virtual_pipeline_size=virtual,
-        pipeline_schedule=schedules,
-        number=np.arange(len(axes.schedules)),
-    )
+    numbers = np.arange(len(axes.schedules))
+    columns = cross(columns, virtual_pipeline_size=virtual, pipeline_schedule=schedules, number=numbers)
     plain = virtual.index(1) if 1 in virtual else 0
+    # Without a pipeline one schedule stands for all.
     rows = (columns["pipeline_parallel_size"] > 1) | (columns["number"] == plain)
     del columns["number"]
-    return _keep(columns, rows)
+    return keep(columns, rows)
 
 
-def _with_micro_batches(columns: _Columns, axes: Axes, global_batch_size: int) -> _Columns:
-    columns = _cross(columns, micro_batch_size=axes.micro)
-    return _keep(columns, global_batch_size // columns["data_parallel_size"] % columns["micro_batch_size"] == 0)
-
-
-def _with_shards(columns: _Columns, axes: Axes, cluster: Cluster, framework: Framework) -> _Columns:
-    columns = _cross(columns, zero_stage=axes.zero)
+def _with_shards(columns: Columns, axes: Axes, cluster: Cluster, framework: Framework) -> Columns:
+    columns = cross(columns, zero_stage=axes.zero)
     ranks = columns["data_parallel_size"] * columns["context_parallel_size"]
     pipeline_stages = np.isin(columns["zero_stage"], framework.pipeline_zero_stages)
-    # One rank has nothing to shard over: the lowest stage stands for all. `space` may force a stage on a pipeline.
-    columns = _keep(
+    # One rank has nothing to shard over: the lowest stage stands for all. A single stage that `space` names is judged
+    # by the rules.
+    columns = keep(
         columns,
         ((ranks > 1) | (columns["zero_stage"] == min(axes.zero)))
         & ((columns["pipeline_parallel_size"] == 1) | pipeline_stages | (len(axes.zero) == 1)),
     )
     if axes.replicate is not None:
-        columns = _cross(columns, data_parallel_replicate_size=axes.replicate)
-        return _keep(columns, columns["data_parallel_size"] % columns["data_parallel_replicate_size"] == 0)
+        columns = cross(columns, data_parallel_replicate_size=axes.replicate)
+        return keep(columns, columns["data_parallel_size"] % columns["data_parallel_replicate_size"] == 0)
     return _with_domain_shards(columns, cluster)
 
 
-def _with_domain_shards(columns: _Columns, cluster: Cluster) -> _Columns:
+def _with_domain_shards(columns: Columns, cluster: Cluster) -> Columns:
     """Shards over all data ranks, and shards inside one NVLink domain with replicas across domains."""
-    columns = _cross(columns, inside=[False, True])
+    columns = cross(columns, inside=[False, True])
     data = columns["data_parallel_size"]
     model_ranks = columns["tensor_parallel_size"] * columns["context_parallel_size"]
     shards = np.maximum(cluster.nvlink_domain_gpus // model_ranks, 1)
     inside = columns.pop("inside")
     replicates = (columns["zero_stage"] > 0) & (shards > 1) & (shards < data) & (data % shards == 0)
     columns["data_parallel_replicate_size"] = np.where(inside, data // shards, 1)
-    return _keep(columns, ~inside | replicates)
+    return keep(columns, ~inside | replicates)
 
 
-def _with_experts(columns: _Columns, axes: Axes) -> _Columns:
-    columns = _cross(columns, expert_parallel_size=axes.expert)
+def _with_experts(columns: Columns, axes: Axes) -> Columns:
+    columns = cross(columns, expert_parallel_size=axes.expert)
     sizes = [MISSING if size is None else size for size in axes.expert_tensor]
-    columns = _cross(columns, expert_tensor_parallel_size=sizes)
+    columns = cross(columns, expert_tensor_parallel_size=sizes)
     tensor, size = columns["tensor_parallel_size"], columns["expert_tensor_parallel_size"]
     follows = size == FOLLOWS_TENSOR
     columns["expert_tensor_parallel_size"] = np.where(follows, tensor, size)
     ranks = tensor * columns["context_parallel_size"] * columns["data_parallel_size"]
     expert_ranks = columns["expert_parallel_size"] * np.maximum(columns["expert_tensor_parallel_size"], 1)
-    return _keep(columns, (ranks % expert_ranks == 0) & ~(follows & (tensor == 1)))
+    return keep(columns, (ranks % expert_ranks == 0) & ~(follows & (tensor == 1)))
 
 
-def _with_inner(axes: Axes, layouts: Mapping[str, Column]) -> PartialColumns:
+def _with_checkpointing(axes: Axes, columns: Columns) -> Columns:
     modes = [code("activation_checkpointing", mode) for mode, _ in axes.checkpointing]
     # A share (float) of the stage's layers, or a number of layers (int).
     shares = [value if isinstance(value, float) else 0.0 for _, value in axes.checkpointing]
     counts = [value if isinstance(value, int) else MISSING for _, value in axes.checkpointing]
-    columns = _cross(
-        layouts,
+    crossed = cross(
+        columns,
         activation_checkpointing=modes,
         share=shares,
-        # On its axis a share follows the next lower one of the same mode.
+        # On its axis a share follows the next lower one.
         lower_share=[max((s for s in shares if s < share), default=0.0) for share in shares],
         checkpointed_layers=counts,
     )
-    share, lower, stage_layers = columns.pop("share"), columns.pop("lower_share"), columns.pop("stage_layers")
+    share, lower, stage_layers = crossed.pop("share"), crossed.pop("lower_share"), crossed["stage_layers"]
     partly = (share > 0) & (share < 1)
     layers = np.ceil(share * stage_layers).astype(np.int64)
-    columns["checkpointed_layers"] = np.where(partly, layers, columns["checkpointed_layers"])
+    crossed["checkpointed_layers"] = np.where(partly, layers, crossed["checkpointed_layers"])
     # Shares of a small stage that round to the same count, or to the whole stage, are one candidate.
-    columns = _keep(columns, ~partly | ((layers < stage_layers) & (layers > np.ceil(lower * stage_layers))))
-    kinds = [code("offload", kind) for kind, _ in axes.offload]
-    columns = _cross(columns, offload=kinds, offload_fraction=[fraction for _, fraction in axes.offload])
-    layouts_named: tuple[tuple[int, ...], ...] = ()
-    for name, values in axes.others.items():
-        if name == "layers_per_stage":
-            layouts_named = tuple(tuple(value) for value in values)
-            columns = _cross(columns, layers_per_stage=np.arange(len(values)))
-        else:
-            columns = _cross(columns, **{name: [encode(name, value) for value in values]})
-    return PartialColumns(columns, layouts_named)
+    return keep(crossed, ~partly | ((layers < stage_layers) & (layers > np.ceil(lower * stage_layers))))

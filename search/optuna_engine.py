@@ -53,9 +53,10 @@ def run_study(
     past: Sequence[Trial],
     watch: Watch,
     report: Report,
+    best_step_seconds: float | None,
 ) -> StudyOutcome:
     """Try the seeds, then what the sampler asks for, until the budget ends; trials of `past` are not asked again."""
-    study = _Study(evaluator, space)
+    study = _Study(evaluator, space, best_step_seconds)
     budget = evaluator.search.trials
     for block, begin in enumerate(range(0, budget, BLOCK_TRIALS)):
         if stopped_by := watch.stopped_by():
@@ -110,9 +111,10 @@ def _quiet() -> Iterator[None]:
 class _Study:
     """The points tried so far and their scores."""
 
-    def __init__(self, evaluator: Evaluator, space: StudySpace) -> None:
+    def __init__(self, evaluator: Evaluator, space: StudySpace, best_step_seconds: float | None) -> None:
         self.evaluator, self.space = evaluator, space
         self.outcome = StudyOutcome()
+        self._lattice_best = best_step_seconds
         self._known: dict[str, Trial] = {}
 
     def tell(self, points: Sequence[Parameters]) -> list[Trial]:
@@ -132,8 +134,9 @@ class _Study:
         return trials
 
     def best_step_seconds(self) -> float | None:
-        """Of the trials that keep every constraint."""
-        return min((t.step_seconds for t in self.outcome.trials if t.feasible and t.step_seconds), default=None)
+        """Of the lattice's plans and the trials that keep every constraint."""
+        tried = [t.step_seconds for t in self.outcome.trials if t.feasible and t.step_seconds is not None]
+        return min(tried if self._lattice_best is None else [*tried, self._lattice_best], default=None)
 
     def _score(self, cluster: int, proposals: Mapping[str, Proposal]) -> None:
         table = self._table(cluster, list(proposals.values()))

@@ -11,7 +11,7 @@ import numpy as np
 from cost_models.strategy import IntColumn
 from search.candidates import Candidates, join
 from search.evaluator import Evaluator
-from search.sweep import front_of
+from search.swept import front_of
 
 RESCORED_ROWS: Final = 512
 """Candidates rescored at a time while the ranking walks down the shortlist."""
@@ -35,7 +35,7 @@ PLAN_FIELDS: Final = (
     "precision",
 )
 """Two plans differ in at least one of these: a layer more or less recomputed is a variant, not another plan."""
-PLANS_OF_A_KIND: Final = 3
+PLANS_OF_A_KIND: Final = 2
 """Plans with equal degrees that are shown before others had their turn."""
 
 
@@ -55,8 +55,8 @@ def rescore(evaluator: Evaluator, candidates: Candidates) -> Candidates:
 def rank(evaluator: Evaluator, pool: Candidates, count: int, *, tight: bool = False) -> Candidates:
     """The best plans (or tight ones) of the pool.
 
-    A sweep's figures are lower bounds of those on all stages, so the walk in their order can end where the next bound
-    is no better than the last plan: what was not rescored cannot be better.
+    The sweep's figures hold for all stages, so the walk can end where the next candidate is no better than the last
+    plan.
     """
     pool = pool.take(pool.order())
     rescored: list[Candidates] = []

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-
 from cost_models.cluster import Cluster
-from cost_models.frameworks import FRAMEWORKS
+from cost_models.strategy import FRAMEWORKS as FRAMEWORK_NAMES
 from cost_models.units import GIB
 from cost_models.workload import FineTuning
 from search.evaluator import Evaluator
 from search.explain import describe
-from search.lattice import build_lattice
 from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
-from search.rank import rescore
-from search.space import allows
+from search.rank import rank
+from search.sweep import sweep
+from search.watch import Watch
 
 MOST_DOUBLINGS: Final = 6
 """More than 64 times the nodes, or 1/64 of the sequence, is no small change."""
@@ -94,25 +93,16 @@ def _grown(cluster: Cluster, factor: int) -> Cluster:
 
 
 def _proof(search: SearchProblem) -> str | None:
-    """A strategy of the changed search that fits, in words; None: the lean part of its lattice holds none."""
-    frameworks = search.frameworks or DEFAULT_FRAMEWORKS
-    named = search.space.get("framework", frameworks)
-    evaluator = Evaluator(replace(search, space={**LEAN_SPACE, **search.space}))
-    for index, cluster in enumerate(search.clusters):
-        for framework in FRAMEWORKS:
-            if framework.name in frameworks and framework.name in named:
-                lattice = build_lattice(evaluator.search, cluster, framework)
-                for partial in lattice.blocks():
-                    table = evaluator.resolve(index, partial)
-                    table = table.take(allows(evaluator.search.space, table))
-                    scored = evaluator.evaluate(index, table, only_bounding_stages=True)
-                    plans = scored.take(scored.acceptable)
-                    best = rescore(evaluator, plans.take(plans.order()[:64]))
-                    rows = np.flatnonzero(best.acceptable)
-                    if len(rows):
-                        row = int(rows[0])
-                        return (
-                            f"{describe(best.table.row(row))}: {best.step_seconds[row]:.3g} s a step, up to "
-                            f"{best.required_upper_bytes[row] / GIB:.1f} GiB"
-                        )
-    return None
+    """The best strategy of the changed search's lean part that fits, in words; None: there is none."""
+    lean = replace(search, space={**LEAN_SPACE, **search.space})
+    named = lean.space.get("framework", FRAMEWORK_NAMES)
+    frameworks = [name for name in search.frameworks or DEFAULT_FRAMEWORKS if name in named]
+    evaluator = Evaluator(lean)
+    swept = sweep(evaluator, frameworks, Watch(lambda: 0.0, lambda: False, 0.0, math.inf), lambda _: None)
+    plans = rank(evaluator, swept.best, 1)
+    if not len(plans):
+        return None
+    return (
+        f"{describe(plans.table.row(0))}: {plans.step_seconds[0]:.3g} s a step, up to "
+        f"{plans.required_upper_bytes[0] / GIB:.1f} GiB"
+    )

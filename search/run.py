@@ -14,7 +14,8 @@ from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
 from search.rank import answers, rank, rank_front, with_explanations
 from search.result import Progress, SearchResult, Trial
 from search.study_space import KNOB_FREE_FIELDS, Parameters, StudySpace, study_layouts
-from search.sweep import Sweep, front_of, rejections, sweep
+from search.sweep import sweep
+from search.swept import Sweep, front_of, rejections
 from search.verdict import Findings, verdict
 from search.watch import Watch
 
@@ -61,8 +62,8 @@ def _frameworks(evaluator: Evaluator) -> tuple[str, ...]:
 
 def _replica_fits(evaluator: Evaluator) -> bool:
     leanest = {"framework": "ddp", "activation_checkpointing": "full"}
-    sizes = range(len(evaluator.search.clusters))
-    return any(bool(evaluator.evaluate_strategies(index, [leanest]).fits[0]) for index in sizes)
+    probe = Evaluator(evaluator.search)
+    return any(bool(probe.evaluate_strategies(index, [leanest]).fits[0]) for index in range(len(probe.search.clusters)))
 
 
 def _study(
@@ -80,7 +81,7 @@ def _study(
     points: list[Parameters] = [
         space.encode(int(seeds.cluster[row]), seeds.table.row(row)) for row in range(len(seeds))
     ]
-    return run_study(evaluator, space, points, past, watch, report)
+    return run_study(evaluator, space, points, past, watch, report, swept.best_step_seconds)
 
 
 def _seeds(search: SearchProblem, swept: Sweep, current: Current | None) -> Candidates:

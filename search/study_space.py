@@ -36,6 +36,7 @@ KNOBS: Final = (
     "micro_batch_size",
     "virtual_pipeline_size",
     "pipeline_schedule",
+    "context_parallel_kind",
     "activation_checkpointing",
     "checkpointed_layers",
     "offload",
@@ -59,6 +60,7 @@ class Layout:
     """Strategy fields that the study leaves alone, in the words of the contract."""
     micro: tuple[int, ...]
     schedules: tuple[tuple[int, str], ...]
+    context_kinds: tuple[str, ...]
     modes: tuple[str, ...]
     offloads: tuple[str, ...]
     replicates: tuple[int, ...]
@@ -88,7 +90,7 @@ def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]
     data, pipeline, zero = (strategy[name] for name in ("data_parallel_size", "pipeline_parallel_size", "zero_stage"))
     batch = search.workload.global_batch_size // data
     own = (strategy["virtual_pipeline_size"], strategy["pipeline_schedule"])
-    pairs = [(v, name or own[1]) for v, name in axes.schedules if v * pipeline <= search.model.layers]
+    pairs = [own, *((v, name or own[1]) for v, name in axes.schedules if v * pipeline <= search.model.layers + 2)]
     named_replicates = search.space.get("data_parallel_replicate_size", divisors(data))
     replicated = framework.replicated_shards and zero > 0
     offloads = dict.fromkeys(kind for kind, _ in axes.offload)
@@ -97,7 +99,10 @@ def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]
         cluster=cluster,
         fixed={name: value for name, value in strategy.items() if name not in dropped},
         micro=tuple(b for b in axes.micro if batch % b == 0) or (strategy["micro_batch_size"],),
-        schedules=tuple(dict.fromkeys(pairs)) if pipeline > 1 and pairs else (own,),
+        schedules=tuple(dict.fromkeys(pairs)) if pipeline > 1 else (own,),
+        context_kinds=axes.study_context_kinds
+        if strategy["context_parallel_size"] > 1 and axes.study_context_kinds
+        else (strategy["context_parallel_kind"],),
         modes=tuple(dict.fromkeys(mode for mode, _ in axes.checkpointing)),
         offloads=tuple(k for k in offloads if k == "none" or zero in framework.offload_zero_stages.get(k, ()))
         or (strategy["offload"],),
@@ -127,6 +132,7 @@ class StudySpace:
     def distributions(self) -> dict[str, BaseDistribution]:
         """The parameters; a knob without a choice is none."""
         schedules = sorted({_schedule_name(pair) for layout in self.layouts for pair in layout.schedules})
+        kinds = tuple(dict.fromkeys(kind for layout in self.layouts for kind in layout.context_kinds))
         modes = tuple(dict.fromkeys(mode for layout in self.layouts for mode in layout.modes))
         offloads = tuple(dict.fromkeys(kind for layout in self.layouts for kind in layout.offloads))
         shard_groups = max(len(layout.replicates) for layout in self.layouts)
@@ -135,6 +141,7 @@ class StudySpace:
             "layout": IntDistribution(0, len(self.layouts) - 1),
             "micro_batch": IntDistribution(0, len(self.micro) - 1),
             "schedule": CategoricalDistribution(schedules),
+            "context_kind": CategoricalDistribution(kinds),
             "checkpointing": CategoricalDistribution(modes),
             "offload": CategoricalDistribution(offloads),
             "shard_group": IntDistribution(0, shard_groups - 1),
@@ -159,6 +166,7 @@ class StudySpace:
             "micro_batch_size": _nearest_ratio(self.micro[parameters.get("micro_batch", 0)], layout.micro),
             "virtual_pipeline_size": virtual,
             "pipeline_schedule": schedule,
+            "context_parallel_kind": _choice(parameters.get("context_kind"), layout.context_kinds),
             "data_parallel_replicate_size": layout.replicates[shard_group],
             "activation_checkpointing": mode,
             "checkpointed_layers": self._checkpointed(layout, mode, parameters.get("checkpointed_share", 1.0)),
@@ -180,6 +188,7 @@ class StudySpace:
             "layout": number,
             "micro_batch": self.micro.index(micro),
             "schedule": _schedule_name((strategy["virtual_pipeline_size"], strategy["pipeline_schedule"])),
+            "context_kind": strategy["context_parallel_kind"],
             "checkpointing": mode,
             "checkpointed_share": share,
             "offload": strategy["offload"],

@@ -14,7 +14,7 @@ from search.candidates import Candidates
 from search.evaluator import SECONDS_PER_DAY, Evaluator
 from search.explain import describe
 from search.remedies import remedies
-from search.sweep import Sweep
+from search.swept import Sweep
 
 
 @dataclass(frozen=True)

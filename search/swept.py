@@ -1,0 +1,160 @@
+"""What a sweep keeps of the lattice: a shortlist, the best of each family, the front, near misses, and the reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.codes import VIOLATIONS, CodeColumn, decode
+from cost_models.frameworks import FRAMEWORKS
+from cost_models.resolve import LARGEST_SIZE
+from cost_models.strategy import FloatColumn, IntColumn
+from search.candidates import Candidates, join
+from search.evaluator import Evaluator
+from search.pareto import front
+from search.result import StoppedBy
+
+SHORTLIST: Final = 4096
+"""Candidates kept in order of the objective: more than any ranking walks through."""
+NEAREST: Final = 256
+"""Candidates kept in order of how little they miss by."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The lattice, scored. Each part is ordered best first."""
+
+    best: Candidates
+    """Plans by objective."""
+    families: Candidates
+    """The best plan of each family: cluster, framework, tensor size, with or without a pipeline."""
+    front: Candidates
+    """Plans that no other beats in both step time and peak memory."""
+    tight: Candidates
+    """Would fit at even odds."""
+    late: Candidates
+    """Fit, but miss the deadline."""
+    nearest: Candidates
+    """Valid and too large, by what they need; kept up while nothing fits."""
+    space_size: int
+    evaluated: int
+    """Valid candidates that were scored."""
+    rejected: Counter[str]
+    stopped_by: StoppedBy | None
+    """Why not all of the lattice was scored; None: it was."""
+
+    @property
+    def best_step_seconds(self) -> float | None:
+        """Of the plans."""
+        return float(self.best.step_seconds.min()) if len(self.best) else None
+
+
+class Keeper:
+    """What is kept of the blocks seen so far."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.layouts = 0
+        self.evaluated = 0
+        self.rejected: Counter[str] = Counter()
+        self._capacity_bytes = evaluator.search.capacity_bytes
+        empty = evaluator.evaluate_strategies(0, [])
+        self._best = self._families = self._front = self._tight = self._late = self._nearest = empty
+
+    @property
+    def fits_something(self) -> bool:
+        """Whether near misses have lost their interest."""
+        return len(self._best) > 0
+
+    def add(self, block: Candidates) -> None:
+        """Keep the best of a block."""
+        self.rejected.update(rejections(block, self._capacity_bytes))
+        block = block.take(block.valid)
+        self.evaluated += len(block)
+        plans = block.take(block.acceptable)
+        if len(plans):
+            self._best = _first(join([self._best, _first(plans, SHORTLIST)]), SHORTLIST)
+            self._families = _best_of_each_family(join([self._families, _best_of_each_family(plans)]))
+            self._front = front_of(join([self._front, front_of(plans)]))
+        self._tight = _first(join([self._tight, block.take(block.tight)]), NEAREST)
+        self._late = _first(join([self._late, block.take(block.fits & ~block.in_time)]), NEAREST)
+        if not self.fits_something:
+            self.add_nearest(block.take(~block.fits))
+
+    def add_nearest(self, misses: Candidates) -> None:
+        """Keep the nearest of candidates that do not fit."""
+        misses = join([self._nearest, misses.take(misses.valid)])
+        self._nearest = misses.take(np.argsort(misses.needed_bytes, kind="stable")[:NEAREST])
+
+    def count(self, violations: CodeColumn, times: IntColumn | FloatColumn) -> None:
+        """Count broken rules, each row so many times."""
+        _count(self.rejected, violations, times)
+
+    def best_step_seconds(self) -> float | None:
+        """Of the plans kept so far."""
+        return float(self._best.step_seconds.min()) if len(self._best) else None
+
+    def sweep(self, space_size: int, stopped_by: StoppedBy | None) -> Sweep:
+        """All that was kept."""
+        return Sweep(
+            best=self._best,
+            families=self._families.take(self._families.order()),
+            front=self._front,
+            tight=self._tight,
+            late=self._late,
+            nearest=self._nearest,
+            space_size=space_size,
+            evaluated=self.evaluated,
+            rejected=self.rejected,
+            stopped_by=stopped_by,
+        )
+
+
+def rejections(candidates: Candidates, capacity_bytes: float) -> Counter[str]:
+    """How many candidates each rule, the memory, the host and the deadline ruled out; some for several reasons."""
+    reasons: Counter[str] = Counter()
+    _count(reasons, candidates.violations, np.ones(len(candidates)))
+    too_large = candidates.valid & ~candidates.fits
+    device = too_large & (candidates.needed_bytes > capacity_bytes)
+    for reason, rows in (
+        ("out_of_memory", device),
+        ("host_memory_short", too_large & ~device),
+        ("deadline", candidates.fits & ~candidates.in_time),
+    ):
+        if rows.any():
+            reasons[reason] = int(rows.sum())
+    return reasons
+
+
+def _count(reasons: Counter[str], violations: CodeColumn, times: IntColumn | FloatColumn) -> None:
+    masks, which = np.unique(violations, return_inverse=True)
+    counts = np.bincount(which, weights=times, minlength=len(masks))
+    for mask, count in zip(masks.tolist(), counts.tolist(), strict=True):
+        if count:
+            reasons.update(dict.fromkeys(decode(VIOLATIONS, mask), int(count)))
+
+
+def front_of(candidates: Candidates) -> Candidates:
+    """The front of step time against peak memory, fastest first."""
+    kept = candidates.take(front(candidates.step_seconds, candidates.peak_bytes))
+    return kept.take(np.argsort(kept.step_seconds, kind="stable"))
+
+
+def _first(candidates: Candidates, count: int) -> Candidates:
+    return candidates.take(candidates.order()[:count])
+
+
+def _best_of_each_family(candidates: Candidates) -> Candidates:
+    order = candidates.order()
+    table = candidates.table
+    families: IntColumn = candidates.cluster
+    for column, values in (
+        (table.framework, len(FRAMEWORKS)),
+        (table.tensor_parallel_size, LARGEST_SIZE),
+        (table.pipeline_parallel_size > 1, 2),
+    ):
+        families = families * values + column
+    _, first = np.unique(families[order], return_index=True)
+    return candidates.take(order[first])
