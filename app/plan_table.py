@@ -44,20 +44,24 @@ def _table(plans: Sequence[Mapping[str, Any]]) -> Table:
     for heading, _ in _DEGREES:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("recompute", no_wrap=True)
+    offloads = any(plan["strategy"]["offload"] != "none" for plan in plans)
+    if offloads:
+        table.add_column("offload", no_wrap=True)
     for heading in ("s/step", "MFU", "peak GiB", "of"):
         table.add_column(heading, justify="right", no_wrap=True)
     for plan in plans:
-        table.add_row(*_cells(plan), style="bold" if plan["rank"] == 1 else None)
+        table.add_row(*_cells(plan, with_offload=offloads), style="bold" if plan["rank"] == 1 else None)
     return table
 
 
-def _cells(plan: Mapping[str, Any]) -> list[str]:
+def _cells(plan: Mapping[str, Any], *, with_offload: bool) -> list[str]:
     strategy, memory = plan["strategy"], plan["memory"]
     return [
         str(plan["rank"]),
         strategy["framework"],
         *(str(strategy[name]) for _, name in _DEGREES),
         strategy["activation_checkpointing"],
+        *([strategy["offload"]] if with_offload else []),
         f"{plan['time']['step_seconds']:.2f}",
         f"{plan['throughput']['mfu']:.1%}",
         f"{memory['peak_gib']:.1f}",

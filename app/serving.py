@@ -70,7 +70,8 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
         raise CannotServe(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Is another service running there? Choose another port "
+            f"Cannot listen on {host}:{port}: {reason}. Is another service running there? Choose another port "
             "with --port or PARAPLAN_PORT."
         ) from error

@@ -39,6 +39,7 @@ class Lease:
         self._stop = stop
         self._cancelled = threading.Event()
         self._lost = threading.Event()
+        self._given_up = threading.Event()
         if job.cancel_requested:
             self._cancelled.set()
 
@@ -76,11 +77,13 @@ class Lease:
         jobs = JobRepository(session)
         if not jobs.finish(self.job_id, self._owner, state, finished_at=utc_now(), error=error):
             raise LeaseLost(self.job_id)
+        self._given_up.set()
 
     def release(self, session: Session) -> None:
         """Put the job back into the queue for another worker; raises LeaseLost if it is another's by now."""
         if not JobRepository(session).release(self.job_id, self._owner):
             raise LeaseLost(self.job_id)
+        self._given_up.set()
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -100,7 +103,8 @@ class Lease:
                 with self._database.write() as session:
                     self.renew(session)
             except LeaseLost:
-                log.warning("lease_lost", job_id=self.job_id)
+                if not self._given_up.is_set():
+                    log.warning("lease_lost", job_id=self.job_id)
                 return
             except DATABASE_AWAY:
                 # The database may be back before the lease is over; if not, the lease is lost and `renew` says so.

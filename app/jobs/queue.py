@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import structlog
 from huey import Huey, PostgresHuey, RedisHuey, SqliteHuey
 from huey.registry import Message
 from huey.serializer import Serializer
 from sqlalchemy.engine import make_url
+
+log = structlog.get_logger(__name__)
 
 QUEUE_NAME = "paraplan"
 
@@ -34,8 +37,11 @@ class JobQueue:
         self._task = self.huey.task(name="run_job")(self._run_job)
 
     def wake(self, job_id: str) -> None:
-        """Tell a worker that a job waits."""
-        self._task(job_id)
+        """Tell a worker that a job waits. The job is stored by now: if the queue is away, the sweep will find it."""
+        try:
+            self._task(job_id)
+        except Exception:
+            log.exception("wake_failed", job_id=job_id)
 
     def is_empty(self) -> bool:
         """Whether no message waits."""

@@ -15,7 +15,7 @@ import structlog
 from huey import Huey, crontab
 from huey.consumer import Consumer
 
-from app.db.session import DATABASE_AWAY, Database
+from app.db.session import Database
 from app.jobs.executor import JobExecutor
 from app.jobs.queue import JobQueue
 from app.services.search_runs import Solve
@@ -88,7 +88,8 @@ def _sweep_until(stopped: threading.Event, queue: JobQueue, executor: JobExecuto
         wait_seconds = lease_seconds / 2
         try:
             _wake(queue, executor.sweep())
-        except DATABASE_AWAY:
+        except Exception:
+            # Whatever is away, database or queue, may be back at the next sweep; without sweeps nothing is recovered.
             log.exception("sweep_failed")
 
 

@@ -36,3 +36,16 @@ def test_messages_are_json(tmp_path: Path) -> None:
 def test_a_pickle_is_not_loaded() -> None:
     with pytest.raises(ValueError, match=r"codec|Expecting"):
         JsonSerializer().deserialize(pickle.dumps("code"))
+
+
+def test_a_queue_that_is_away_does_not_fail_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = JobQueue(f"sqlite:///{tmp_path / 'queue.db'}")
+
+    def away(*_: object) -> None:
+        raise ConnectionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.huey.storage, "enqueue", away)
+        queue.wake("one")
+    assert queue.is_empty()
+    queue.close()
