@@ -44,10 +44,12 @@ def build_architecture(
 ) -> ModelArchitecture:
     """The model that `fields` (of the contract) describe.
 
-    `sequence_length` is the workload's, for learned positions whose number is left out. `parallel_residual`: attention
-    and feed-forward share one input and one norm (PaLM); the API has no field for it.
+    A null field counts as left out. `sequence_length` is the workload's: as many learned positions are assumed where
+    their number is left out. `parallel_residual`: attention and feed-forward share one input and one norm (PaLM); the
+    API has no field for it.
     """
-    reader = FieldReader(fields, LOC, "an explicit architecture")
+    given = {field: value for field, value in fields.items() if value is not None}
+    reader = FieldReader(given, LOC, "an explicit architecture")
     hidden = reader.size("hidden_size", None)
     layers = reader.size("layers", None, largest=LARGEST_LAYERS)
     vocab = reader.size("vocab_size", None)
@@ -89,7 +91,7 @@ def _heads(reader: FieldReader, hidden: int) -> Heads:
         raise reader.error(
             "key_value_heads", "not_divisible", f"key_value_heads {key_value} must divide attention_heads {query}"
         )
-    if reader.fields.get("head_dim") is not None:
+    if "head_dim" in reader.fields:
         return Heads(query, key_value, reader.size("head_dim", None))
     if hidden % query:
         raise reader.error(
@@ -112,7 +114,7 @@ def _feed_forwards(
         return feed_forward(hidden, width, gated=gated, activation=activation, bias=style.biases, copies=copies)
 
     dense = perceptron(width)
-    if reader.fields.get("experts") is None:
+    if "experts" not in reader.fields:
         _refuse_expert_fields_without_experts(reader)
         return [dense] * layers
     experts = reader.size("experts", None)
@@ -141,12 +143,12 @@ def _refuse_expert_fields_without_experts(reader: FieldReader) -> None:
     names = ("experts_per_token", "expert_ffn_hidden_size", "shared_expert_ffn_hidden_size", "first_dense_layers")
     reader.read.update(("experts", *names))
     for field in names:
-        if reader.fields.get(field) is not None:
+        if field in reader.fields:
             raise reader.error(field, "needs_experts", f"{field} needs experts")
 
 
 def _max_positions(reader: FieldReader, style: _Style, sequence_length: int | None) -> int | None:
-    if reader.fields.get("max_position_embeddings") is not None:
+    if "max_position_embeddings" in reader.fields:
         return reader.size("max_position_embeddings", None)
     reader.read.add("max_position_embeddings")
     if style.positions != "learned":

@@ -50,6 +50,11 @@ def read_mpt(keys: ConfigKeys) -> ModelArchitecture:
         "softmax_scale",
     )  # fmt: skip
     nested.refuse_unknown()
+    for part, key, used in ((keys, "no_bias", True), (keys, "expansion_ratio", 4), (nested, "alibi", True)):
+        if part.fields.get(key, used) != used:
+            keys.assumptions.append(
+                f"hf_config: {key} {part.fields[key]} has no effect on transformers' MptForCausalLM"
+            )
     hidden = keys.size("d_model", 2048)
     heads = keys.size("n_heads", 16)
     dim = divided_head_dim(keys, hidden, heads, "n_heads")

@@ -177,3 +177,11 @@ def test_bad_fields_are_named(change: dict[str, Any], field: str) -> None:
 def test_head_dim_need_not_be_hidden_over_heads() -> None:
     attention = build_architecture({**LLAMA, "attention_heads": 6, "head_dim": 20}).blocks[0].attention
     assert [linear.parameters for linear in attention.linears] == [64 * 120, 64 * 40, 64 * 40, 120 * 64]
+
+
+def test_null_counts_as_left_out() -> None:
+    optional = "head_dim max_position_embeddings position_embeddings biases norm experts experts_per_token"
+    optional += " expert_ffn_hidden_size shared_expert_ffn_hidden_size first_dense_layers"
+    assert build_architecture({**LLAMA, **dict.fromkeys(optional.split())}) == build_architecture(LLAMA)
+    with pytest.raises(InvalidInput, match="layers is required"):
+        build_architecture({**LLAMA, "layers": None})
