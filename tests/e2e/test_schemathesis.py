@@ -17,7 +17,7 @@ from app.services.api_keys import create_key
 from app.settings import Settings
 
 DESCRIPTION: Final = Path(__file__).parents[2] / "docs" / "openapi.json"
-# A JSON Schema cannot say that degrees must divide heads or that a preset exists: what it allows may still break a rule.
+# A JSON Schema cannot say that degrees divide heads or that a preset exists: what it allows may still break a rule.
 CONFIG: Final = """
 seed = 20261201
 [generation]
