@@ -1,0 +1,137 @@
+"""Collectives against their textbook costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cost_models.cluster_input import resolve_cluster
+from cost_models.time.coefficients import default_coefficients
+from cost_models.time.collectives import Network
+
+GB = 1e9
+MESSAGE = np.array([8.0 * GB])
+
+
+def network(nodes: int, **fields: Any) -> Network:
+    """A100 nodes with 300 GB/s inside and 200 Gb/s a GPU outside, links without losses and latencies."""
+    perfect = replace(
+        default_coefficients().links,
+        base_seconds=0.0,
+        intra_hop_seconds=0.0,
+        inter_hop_seconds=0.0,
+        intra_efficiency=1.0,
+        inter_efficiency=1.0,
+        inter_decline=0.0,
+    )
+    given_cluster = {
+        "nodes": nodes,
+        "gpus_per_node": 8,
+        "gpu": "a100-sxm4-80gb",
+        "intra_node": {"kind": "nvlink", "gb_per_s": 300},
+        "inter_node": {"kind": "infiniband", "gbps_per_gpu": 200},
+        **fields,
+    }
+    return Network(resolve_cluster(given_cluster), replace(default_coefficients(), links=perfect))
+
+
+def seconds(net: Network, collective: str, size: int, stride: int = 1) -> float:
+    group = net.channel(np.array([size]), np.array([stride]))
+    return float(getattr(net, collective)(group, MESSAGE)[0])
+
+
+class TestInsideADomain:
+    def test_ring_all_reduce_moves_twice_the_message_but_one_part(self) -> None:
+        assert seconds(network(1), "all_reduce", 8) == pytest.approx(2 * 7 / 8 * 8 / 300)
+
+    def test_all_gather_moves_it_once(self) -> None:
+        assert seconds(network(1), "all_gather", 4) == pytest.approx(3 / 4 * 8 / 300)
+
+    def test_all_to_all_keeps_its_own_part(self) -> None:
+        assert seconds(network(1), "all_to_all", 8) == pytest.approx(7 / 8 * 8 / 300)
+
+    def test_one_rank_has_nothing_to_do(self) -> None:
+        net = Network(network(1).cluster, default_coefficients())
+        for collective in ("all_reduce", "all_gather", "all_to_all", "send"):
+            assert seconds(net, collective, 1) == 0
+
+
+class TestAcrossDomains:
+    def test_whole_nodes_use_every_nic(self) -> None:
+        assert seconds(network(2), "all_gather", 16) == pytest.approx(15 / 16 * 8 / (8 * 25))
+
+    def test_one_rank_a_node_has_one_nic(self) -> None:
+        assert seconds(network(2), "all_gather", 2, stride=8) == pytest.approx(1 / 2 * 8 / 25)
+
+    def test_all_to_all_is_bound_by_the_slower_level(self) -> None:
+        assert seconds(network(2), "all_to_all", 16) == pytest.approx(max(7 / 16 * 8 / 300, 8 / 16 * 8 / 25))
+
+    def test_oversubscription_divides_the_fabric(self) -> None:
+        inter = {"kind": "infiniband", "gbps_per_gpu": 200, "oversubscription": 2.0}
+        assert seconds(network(2, inter_node=inter), "all_gather", 16) == pytest.approx(15 / 16 * 8 / 100)
+
+    def test_a_link_inside_slower_than_the_nics_binds(self) -> None:
+        intra = {"kind": "nvlink", "gb_per_s": 50}
+        assert seconds(network(2, intra_node=intra), "all_gather", 16) == pytest.approx(15 / 16 * 8 / 50)
+
+
+class TestPcie:
+    def test_without_peer_to_peer_bytes_cross_the_bus_twice(self) -> None:
+        fields = {"gpu": "rtx-4090-24gb", "inter_node": {"kind": "ethernet", "gbps_per_gpu": 10}}
+        direct = {"kind": "pcie", "gb_per_s": 25, "peer_to_peer": True}
+        through_host = direct | {"peer_to_peer": False}
+        fast = seconds(network(1, **fields, intra_node=direct), "all_gather", 8)
+        assert seconds(network(1, **fields, intra_node=through_host), "all_gather", 8) == pytest.approx(2 * fast)
+
+    def test_bridged_pairs_use_their_bridge(self) -> None:
+        bridge = {"kind": "pcie", "gb_per_s": 25, "nvlink_bridge": {"gpus": 2, "gb_per_s": 56}}
+        net = network(1, gpu="a100-pcie-80gb", intra_node=bridge)
+        assert seconds(net, "all_gather", 2) == pytest.approx(1 / 2 * 8 / 56)
+        assert seconds(net, "all_gather", 4) == pytest.approx(3 / 4 * 8 / 25)
+
+
+class TestMeasured:
+    TABLE = (
+        {"collective": "all_reduce", "nodes": 2, "bytes": 2**20, "bus_gb_per_s": 10},
+        {"collective": "all_reduce", "nodes": 2, "bytes": 2**30, "bus_gb_per_s": 160},
+        {"collective": "all_reduce", "nodes": 8, "bytes": 2**20, "bus_gb_per_s": 5},
+        {"collective": "all_reduce", "nodes": 8, "bytes": 2**30, "bus_gb_per_s": 40},
+    )
+
+    def bandwidth(self, nodes: int, message: float) -> float:
+        inter = {"kind": "infiniband", "gbps_per_gpu": 200, "measured": list(self.TABLE)}
+        net = network(nodes, inter_node=inter)
+        ranks = 8 * nodes
+        group = net.channel(np.array([ranks]), np.array([1]))
+        took = float(net.all_reduce(group, np.array([message]))[0])
+        return 2 * (ranks - 1) / ranks * message / took / GB
+
+    def test_a_measured_point_is_met(self) -> None:
+        assert self.bandwidth(8, 2**30) == pytest.approx(40)
+
+    def test_between_points_it_is_the_geometric_mean(self) -> None:
+        assert self.bandwidth(4, 2**30) == pytest.approx((160 * 40) ** 0.5)
+        assert self.bandwidth(2, 2**25) == pytest.approx((10 * 160) ** 0.5)
+
+    def test_beyond_the_ends_the_nearest_holds(self) -> None:
+        assert self.bandwidth(16, 2**34) == pytest.approx(40)
+
+    def test_groups_side_by_side_share_it(self) -> None:
+        inter = {"kind": "infiniband", "gbps_per_gpu": 200, "measured": list(self.TABLE)}
+        group = network(2, inter_node=inter).channel(np.array([2]), np.array([8]))
+        took = float(network(2, inter_node=inter).all_reduce(group, np.array([2.0**30]))[0])
+        assert took == pytest.approx(2**30 / (160 * GB / 8))
+
+
+@given(size=st.sampled_from([2, 4, 8, 16, 64, 256]), nodes=st.sampled_from([32, 64]), scale=st.floats(1.01, 8))
+def test_more_bandwidth_is_never_slower(size: int, nodes: int, scale: float) -> None:
+    slow = {"kind": "infiniband", "gbps_per_gpu": 100}
+    fast = {"kind": "infiniband", "gbps_per_gpu": 100 * scale}
+    for collective in ("all_reduce", "all_gather", "all_to_all", "send"):
+        before = seconds(network(nodes, inter_node=slow), collective, size)
+        assert seconds(network(nodes, inter_node=fast), collective, size) <= before * (1 + 1e-12)

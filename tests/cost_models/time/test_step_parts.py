@@ -1,0 +1,288 @@
+"""Schedules, properties and accounting of the step time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost_models.cluster import Cluster
+from cost_models.problem import Problem
+from cost_models.results import TIME_PARTS, TimeEstimate
+from cost_models.rules import violations
+from cost_models.stages import all_stages, bounding_stages
+from cost_models.strategy import StrategyTable
+from cost_models.time import estimate_time
+from cost_models.workload import FineTuning
+from tests.cost_models.problems import a100, h100, make_problem, megatron, resolved
+
+DEGREES = st.sampled_from([1, 2, 4, 8])
+
+
+def timed(problem: Problem, *strategies: dict[str, Any]) -> TimeEstimate:
+    table = resolved(problem, *strategies)
+    assert not violations(problem, table).any()
+    return estimate_time(problem, table, all_stages(problem.model, table))
+
+
+@cache
+def llama(nodes: int = 2, **workload: Any) -> Problem:
+    return make_problem("llama-3-8b", h100(nodes), **workload)
+
+
+def with_cluster(problem: Problem, **changes: Any) -> Problem:
+    return replace(problem, cluster=replace(problem.cluster, **changes))
+
+
+def faster_gpu(cluster: Cluster, *, peak: float = 1.0, memory: float = 1.0) -> Cluster:
+    gpu = replace(
+        cluster.gpu,
+        peak_flops_per_s={name: value * peak for name, value in cluster.gpu.peak_flops_per_s.items()},
+        memory_bytes_per_s=cluster.gpu.memory_bytes_per_s * memory,
+    )
+    return replace(cluster, gpu=gpu)
+
+
+class TestPipeline:
+    """arXiv 2104.04473 sections 2.2.1 and 2.2.2, on a model whose stages are alike but for the two ends."""
+
+    @staticmethod
+    def bubble_per_stage(**fields: Any) -> tuple[float, TimeEstimate]:
+        """Bubble over the busy time of the slowest stage's micro-batch, and the estimate."""
+        problem = make_problem("gpt-3-175b", a100(8), sequence_length=2048, global_batch_size=64)
+        estimate = timed(problem, megatron(8, 8, zero_stage=0, **fields))
+        busy = sum(float(estimate.parts[name][0]) for name in ("forward", "backward", "recompute", "tensor_parallel"))
+        return float(estimate.parts["pipeline_bubble"][0]) / (busy / 64), estimate
+
+    def test_equal_stages_wait_for_all_others_but_one(self) -> None:
+        waits, _ = self.bubble_per_stage()
+        # Seven other stages; none is slower than the slowest, and the head makes the last one a little slower.
+        assert 6.0 < waits <= 7.0
+
+    def test_chunks_divide_the_bubble(self) -> None:
+        plain, _ = self.bubble_per_stage()
+        chunks, _ = self.bubble_per_stage(virtual_pipeline_size=3)
+        assert chunks == pytest.approx(plain / 3, rel=1e-9)
+
+    def test_zero_bubble_fills_it_with_weight_gradients(self) -> None:
+        plain, _ = self.bubble_per_stage()
+        filled, _ = self.bubble_per_stage(pipeline_schedule="zero-bubble")
+        assert 0.2 * plain < filled < 0.5 * plain  # a third where F = B = W (arXiv 2401.10241 table 2)
+
+    def test_without_a_pipeline_there_is_neither_bubble_nor_transfer(self) -> None:
+        estimate = timed(llama(), megatron(2, 1))
+        assert estimate.parts["pipeline_bubble"][0] == 0
+        assert estimate.parts["pipeline_communication"][0] == 0
+
+    def test_uneven_stages_are_as_slow_as_the_slowest(self) -> None:
+        even, uneven = (
+            timed(llama(), megatron(1, 4, layers_per_stage=layers)).step_seconds[0]
+            for layers in ([8, 8, 8, 8], [14, 6, 6, 6])
+        )
+        assert uneven > 1.4 * even
+
+    def test_bounding_stages_stand_for_all_where_the_middle_is_alike(self) -> None:
+        problem = llama()
+        table = resolved(problem, megatron(1, 8), megatron(2, 4), megatron(1, 2), megatron(2, 1))
+        every = estimate_time(problem, table, all_stages(problem.model, table))
+        few = estimate_time(problem, table, bounding_stages(problem.model, table))
+        for name in TIME_PARTS:
+            np.testing.assert_allclose(few.parts[name], every.parts[name], rtol=1e-12)
+        np.testing.assert_allclose(few.hardware_flops, every.hardware_flops, rtol=1e-12)
+
+
+class TestFlops:
+    def test_six_per_matrix_parameter_and_token_plus_attention_in_full(self) -> None:
+        problem = llama(sequence_length=4096, global_batch_size=512)
+        layer = 4096 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336
+        attention = 12 * 4096 * 4096  # 12 s h of arXiv 2104.04473 equation 3, per token and layer
+        tokens = 4096 * 512
+        expected = tokens * (6 * (32 * layer + 4096 * 128256) + 32 * attention)
+        assert timed(problem, megatron(1, 1)).model_flops[0] == expected
+
+    def test_full_recomputation_adds_a_forward_of_the_layers(self) -> None:
+        problem = llama()
+        none, full = (timed(problem, megatron(1, 1, activation_checkpointing=kind)) for kind in ("none", "full"))
+        assert none.hardware_flops[0] == none.model_flops[0]
+        head = 6 * 4096 * 128256 * 4096 * 512
+        assert full.hardware_flops[0] - full.model_flops[0] == pytest.approx((none.model_flops[0] - head) / 3)
+
+    def test_half_of_the_layers_cost_half_of_it(self) -> None:
+        problem = llama()
+        half, full = (
+            timed(problem, megatron(1, 1, activation_checkpointing="full", checkpointed_layers=layers))
+            for layers in (16, 32)
+        )
+        assert half.parts["recompute"][0] == pytest.approx(full.parts["recompute"][0] / 2)
+        again = full.hardware_flops - full.model_flops
+        assert half.hardware_flops - half.model_flops == pytest.approx(again / 2)
+
+    def test_lora_needs_four_of_frozen_and_six_of_adapters(self) -> None:
+        tuned = FineTuning("lora", rank=16, target="attention-qv")
+        problem = llama(fine_tuning=tuned)
+        layer = 4096 * (4096 + 1024 + 1024 + 4096) + 3 * 4096 * 14336
+        adapters = 16 * ((4096 + 4096) + (4096 + 1024))
+        per_token = 4 * (32 * layer + 4096 * 128256) + 6 * 32 * adapters + 32 * 12 * 4096 * 4096
+        estimate = timed(problem, {"framework": "fsdp2"})
+        assert estimate.model_flops[0] == 4096 * 512 * per_token
+        whole = timed(llama(), {"framework": "fsdp2"})
+        assert estimate.parts["backward"][0] < whole.parts["backward"][0]
+
+    def test_a_sparse_model_counts_what_a_token_uses(self) -> None:
+        problem = make_problem("mixtral-8x7b", h100(8))
+        layer = 4096 * (4096 + 1024 + 1024 + 4096) + 4096 * 8 + 2 * 3 * 4096 * 14336
+        expected = 4096 * 512 * (6 * (32 * layer + 4096 * 32000) + 32 * 12 * 4096 * 4096)
+        estimate = timed(problem, megatron(1, 1, expert_parallel_size=8))
+        assert estimate.model_flops[0] == expected
+        assert estimate.parts["expert_parallel"][0] > 0
+
+
+class TestTraffic:
+    def test_recomputation_repeats_tensor_parallel_traffic(self) -> None:
+        none, full = (
+            timed(llama(), megatron(8, 1, activation_checkpointing=kind, overlap_communication=False))
+            for kind in ("none", "full")
+        )
+        assert 1.4 < full.parts["tensor_parallel"][0] / none.parts["tensor_parallel"][0] < 1.55
+
+    def test_overlap_hides_data_parallel_traffic(self) -> None:
+        shown, hidden = (
+            timed(llama(), {"framework": "fsdp2", "overlap_communication": flag}) for flag in (False, True)
+        )
+        assert hidden.parts["data_parallel"][0] < shown.parts["data_parallel"][0] / 3
+
+    def test_fsdp_gathers_for_every_micro_batch(self) -> None:
+        once, often = (
+            timed(llama(), {"framework": "fsdp2", "micro_batch_size": size, "overlap_communication": False})
+            for size in (8, 1)
+        )
+        ratio = often.parts["data_parallel"][0] / once.parts["data_parallel"][0]
+        assert ratio == pytest.approx(8, rel=1e-6)
+
+    def test_imbalanced_experts_slow_dispatch_and_products(self) -> None:
+        balanced, skewed = (
+            timed(
+                make_problem("mixtral-8x7b", h100(8), expert_imbalance=factor),
+                megatron(1, 1, expert_parallel_size=8),
+            )
+            for factor in (1.0, 2.0)
+        )
+        assert skewed.parts["expert_parallel"][0] > 1.5 * balanced.parts["expert_parallel"][0]
+        assert skewed.parts["forward"][0] > balanced.parts["forward"][0]
+
+    def test_offloaded_optimizer_runs_on_the_host(self) -> None:
+        kept, moved = (
+            timed(llama(), {"framework": "deepspeed", "zero_stage": 2, "offload": kind})
+            for kind in ("none", "optimizer")
+        )
+        assert kept.parts["offload"][0] == 0
+        assert moved.parts["offload"][0] > kept.parts["optimizer"][0] - moved.parts["optimizer"][0] > 0
+
+
+class TestLaunches:
+    def test_graphs_help_where_the_cpu_is_slower_than_the_gpu(self) -> None:
+        problem = make_problem("gpt-2-xl", h100(1), sequence_length=1024, global_batch_size=64)
+        issued, replayed = (
+            timed(problem, megatron(8, 1, zero_stage=0, cuda_graphs=flag)).step_seconds[0] for flag in (False, True)
+        )
+        assert replayed < 0.9 * issued
+
+    def test_and_not_where_products_are_large(self) -> None:
+        problem = make_problem("llama-3-70b", h100(2), sequence_length=8192, global_batch_size=64)
+        issued, replayed = (timed(problem, megatron(4, 4, cuda_graphs=flag)).step_seconds[0] for flag in (False, True))
+        assert replayed == pytest.approx(issued, rel=0.01)
+
+
+def mixed_table(problem: Problem) -> StrategyTable:
+    """Strategies of all frameworks, as different as the rules allow."""
+    strategies = [
+        megatron(tensor, pipeline, micro_batch_size=size, activation_checkpointing=kind)
+        for tensor in (1, 2, 4, 8)
+        for pipeline in (1, 2, 4)
+        for size in (1, 2)
+        for kind in ("none", "selective", "full")
+    ]
+    strategies += [
+        {"framework": name, "zero_stage": stage, "micro_batch_size": size}
+        for name, stages in {"deepspeed": (0, 1, 2, 3), "fsdp2": (0, 2, 3), "fsdp1": (2, 3), "ddp": (0,)}.items()
+        for stage in stages
+        for size in (1, 4)
+    ]
+    strategies += [
+        megatron(2, 1, context_parallel_size=4, context_parallel_kind=kind) for kind in ("ring", "all-to-all")
+    ]
+    strategies += [{"framework": "nanotron", "tensor_parallel_size": 4, "pipeline_parallel_size": 2}]
+    table = resolved(problem, *strategies)
+    return table.take(violations(problem, table) == 0)
+
+
+class TestColumns:
+    def test_one_by_one_is_the_same(self) -> None:
+        problem = llama()
+        table = mixed_table(problem)
+        assert len(table) > 80
+        whole = estimate_time(problem, table, all_stages(problem.model, table))
+        for index in range(len(table)):
+            row = table.take(slice(index, index + 1))
+            alone = estimate_time(problem, row, all_stages(problem.model, row))
+            for name in TIME_PARTS:
+                np.testing.assert_allclose(alone.parts[name][0], whole.parts[name][index], rtol=1e-12)
+
+    @pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b", "deepseek-v2", "gemma-2-27b", "gpt-oss-20b"])
+    def test_parts_are_finite_and_add_up(self, model: str) -> None:
+        problem = make_problem(model, h100(4))
+        table = mixed_table(problem)
+        estimate = estimate_time(problem, table, all_stages(problem.model, table))
+        stacked = np.stack([estimate.parts[name] for name in TIME_PARTS])
+        assert np.isfinite(stacked).all()
+        assert (stacked >= 0).all()
+        np.testing.assert_allclose(stacked.sum(axis=0), estimate.step_seconds, rtol=1e-12)
+        assert tuple(estimate.parts) == TIME_PARTS
+
+    @pytest.mark.parametrize("model", ["llama-3-8b", "llama-3-70b", "llama-3.1-405b"])
+    def test_no_strategy_beats_65_percent_of_the_peak(self, model: str) -> None:
+        problem = make_problem(model, h100(4), sequence_length=8192)
+        table = mixed_table(problem)
+        estimate = estimate_time(problem, table, all_stages(problem.model, table))
+        utilisation = estimate.model_flops / estimate.step_seconds / problem.cluster.gpus / estimate.peak_flops_per_s
+        assert utilisation.max() < 0.65
+
+
+class TestMonotone:
+    @settings(deadline=None, max_examples=25)
+    @given(tensor=DEGREES, pipeline=DEGREES, size=st.sampled_from([1, 2]), factor=st.floats(1.0, 4.0))
+    def test_faster_hardware_is_never_slower(self, tensor: int, pipeline: int, size: int, factor: float) -> None:
+        problem = llama(8)
+        strategy = megatron(tensor, pipeline, micro_batch_size=size)
+        base = timed(problem, strategy).step_seconds[0] * (1 + 1e-12)
+        cluster = problem.cluster
+        inter = replace(cluster.inter_node, bytes_per_s=cluster.inter_node.bytes_per_s * factor)
+        intra = replace(cluster.intra_node, bytes_per_s=cluster.intra_node.bytes_per_s * factor)
+        for better in (
+            faster_gpu(cluster, peak=factor),
+            faster_gpu(cluster, memory=factor),
+            replace(cluster, inter_node=inter),
+            replace(cluster, intra_node=intra),
+        ):
+            assert timed(replace(problem, cluster=better), strategy).step_seconds[0] <= base
+
+    @settings(deadline=None, max_examples=15)
+    @given(
+        tensor=DEGREES, sequences=st.lists(st.sampled_from([1024, 2048, 4096, 8192, 16384]), min_size=2, unique=True)
+    )
+    def test_longer_sequences_take_longer(self, tensor: int, sequences: list[int]) -> None:
+        times = [
+            timed(llama(sequence_length=length), megatron(tensor, 1)).step_seconds[0] for length in sorted(sequences)
+        ]
+        assert (np.diff(times) > 0).all()
+
+    @settings(deadline=None, max_examples=15)
+    @given(tensor=DEGREES, batches=st.lists(st.sampled_from([64, 128, 256, 512]), min_size=2, unique=True))
+    def test_larger_batches_take_longer(self, tensor: int, batches: list[int]) -> None:
+        times = [timed(llama(global_batch_size=size), megatron(tensor, 2)).step_seconds[0] for size in sorted(batches)]
+        assert (np.diff(times) > 0).all()
