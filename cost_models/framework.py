@@ -21,6 +21,8 @@ class Framework:
     zero_stages: tuple[int, ...]
     pipeline_zero_stages: tuple[int, ...]
     """ZeRO stages that run together with a pipeline; empty: no pipeline."""
+    replication_with_model_parallel: bool
+    """Data parallelism without sharding (zero_stage 0) runs beside tensor, pipeline or context parallelism."""
     pipeline_schedules: tuple[str, ...]
     zero_bubble_chunks: tuple[int, ...]
     """Chunks of a stage (virtual_pipeline_size) with which its zero-bubble schedule runs."""
@@ -145,3 +147,7 @@ class Framework:
     """Bytes of a gradient in buckets that stay beside fp32 gradients where there is data parallelism."""
     compiles_loss: bool
     """`compile` covers the loss."""
+    states_follow_weights: bool
+    """Gradients and states of 16-bit weights are 16-bit too: PyTorch's autograd and optimizers, without masters."""
+    step_elements: float
+    """Most weights that one step of the optimizer takes at once under ZeRO-3 (DeepSpeed's sub_group_size); 0: all."""

@@ -186,6 +186,7 @@ def _fill_dtypes(problem: Problem, defaults: _Defaults) -> None:
         )
     else:
         _fill_frozen_dtype(problem.workload.fine_tuning, defaults)
+    _follow_weights(problem, defaults)
     defaults.by_framework_and(
         "gradient_dtype", precisions, tuple((f", {name}", _gradient_dtype(name)) for name in PRECISIONS)
     )
@@ -203,6 +204,21 @@ def _fill_frozen_dtype(fine_tuning: FineTuning, defaults: _Defaults) -> None:
     defaults.derived(
         "parameter_dtype", frozen[defaults.columns["precision"]], "frozen weights in 16 bit, fp32 with precision fp32"
     )
+
+
+def _follow_weights(problem: Problem, defaults: _Defaults) -> None:
+    """PyTorch makes gradients, and its optimizers make states, in the dtype of the weights they belong to."""
+    stored = defaults.columns["parameter_dtype"]
+    sixteen = np.where(stored == code("parameter_dtype", "nf4"), code("parameter_dtype", "bf16"), stored)
+    narrow = np.isin(sixteen, [code("parameter_dtype", name) for name in ("bf16", "fp16")])
+    follows = narrow & defaults.flag(lambda framework: framework.states_follow_weights)
+    names = (
+        ["gradient_dtype"]
+        if problem.workload.optimizer == "adamw-8bit"
+        else ["gradient_dtype", "optimizer_state_dtype"]
+    )
+    for name in names:
+        defaults.derived(name, np.where(follows, sixteen, MISSING), "as the trained weights are stored", only=follows)
 
 
 # A precision that the framework lacks is against the rules; any dtype keeps the table whole.

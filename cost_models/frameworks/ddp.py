@@ -7,6 +7,7 @@ DDP = Framework(
     version="PyTorch 2.9",
     zero_stages=(0,),
     pipeline_zero_stages=(),
+    replication_with_model_parallel=True,
     pipeline_schedules=(),
     zero_bubble_chunks=(),
     tensor_parallel=False,
@@ -77,4 +78,6 @@ DDP = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    states_follow_weights=True,
+    step_elements=0,
 )

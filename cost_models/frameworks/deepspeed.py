@@ -7,6 +7,7 @@ DEEPSPEED = Framework(
     version="DeepSpeed 0.18",
     zero_stages=(0, 1, 2, 3),
     pipeline_zero_stages=(0, 1),  # PipelineEngine refuses ZeRO-2 and ZeRO-3
+    replication_with_model_parallel=True,
     pipeline_schedules=("1f1b",),  # runtime/pipe/schedule.py TrainSchedule
     zero_bubble_chunks=(),
     tensor_parallel=True,  # AutoTP training, Megatron mpu
@@ -82,4 +83,6 @@ DEEPSPEED = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    states_follow_weights=False,
+    step_elements=1e9,  # sub_group_size
 )

@@ -7,6 +7,7 @@ FSDP1 = Framework(
     version="PyTorch 2.9",
     zero_stages=(0, 2, 3),  # NO_SHARD, SHARD_GRAD_OP, FULL_SHARD
     pipeline_zero_stages=(),
+    replication_with_model_parallel=True,
     pipeline_schedules=(),
     zero_bubble_chunks=(),
     tensor_parallel=False,
@@ -77,4 +78,6 @@ FSDP1 = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    states_follow_weights=True,
+    step_elements=0,
 )

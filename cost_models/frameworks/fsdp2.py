@@ -7,6 +7,7 @@ FSDP2 = Framework(
     version="PyTorch 2.9, torchtitan 0.2",
     zero_stages=(0, 2, 3),  # 0: replicate (DDP composition); 2: reshard_after_forward=False; 3: True
     pipeline_zero_stages=(0, 2, 3),
+    replication_with_model_parallel=False,  # torchtitan: "DDP has not supported > 1D parallelism"
     pipeline_schedules=("1f1b", "interleaved", "gpipe", "zero-bubble"),
     zero_bubble_chunks=(2,),  # ScheduleZBVZeroBubble
     tensor_parallel=True,
@@ -77,4 +78,6 @@ FSDP2 = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=True,  # torchtitan/components/loss.py build_cross_entropy_loss
+    states_follow_weights=True,
+    step_elements=0,
 )

@@ -8,6 +8,7 @@ MEGATRON_LM = Framework(
     zero_stages=(0, 1, 2, 3),  # 1: distributed optimizer; 2, 3: Megatron-FSDP (optim_grads, optim_grads_params)
     pipeline_zero_stages=(0, 1),
     # Zero-bubble: the sail-sg fork of Megatron-LM (arXiv 2401.10241); Megatron-Core itself has the first two.
+    replication_with_model_parallel=True,
     pipeline_schedules=("1f1b", "interleaved", "zero-bubble"),
     zero_bubble_chunks=(1, 2),
     tensor_parallel=True,
@@ -29,7 +30,8 @@ MEGATRON_LM = Framework(
     # optimizer: --optimizer-cpu-offload; parameters too: ZeRO-3 under Megatron-DeepSpeed
     offload_zero_stages={"optimizer": (0, 1, 2, 3), "optimizer-and-parameters": (3,), "activations": (0, 1, 2, 3)},
     precisions=("bf16", "fp16", "fp8", "nvfp4", "fp32"),
-    optimizers=("adamw", "adam", "sgd", "sgd-momentum", "muon"),
+    # 8-bit moments: --use-precision-aware-optimizer with --exp-avg-dtype fp8
+    optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "muon"),
     fine_tuning=("lora",),
     launch_targets=("megatron-lm", "megatron-bridge"),
     vocabulary_multiple=128,  # --make-vocab-size-divisible-by
@@ -80,4 +82,6 @@ MEGATRON_LM = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    states_follow_weights=False,
+    step_elements=0,
 )

@@ -7,6 +7,7 @@ NANOTRON = Framework(
     version="nanotron 0.4",
     zero_stages=(0, 1),
     pipeline_zero_stages=(0, 1),
+    replication_with_model_parallel=True,
     pipeline_schedules=("1f1b", "gpipe"),  # OneForwardOneBackwardPipelineEngine, AllForwardAllBackwardPipelineEngine
     zero_bubble_chunks=(),
     tensor_parallel=True,
@@ -77,4 +78,6 @@ NANOTRON = Framework(
     attention_output_copied=True,  # transposed to (sequence, batch)
     bucket_bytes_per_gradient=2,  # DistributedDataParallel's 16-bit buckets under FP32GradientAccumulator
     compiles_loss=False,
+    states_follow_weights=False,
+    step_elements=0,
 )

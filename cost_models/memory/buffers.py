@@ -42,15 +42,8 @@ def buffers(
     """Buffers of each stage row by moment."""
     row = stages.row
     gathered = _gathered(table, stages, weights, block, ends, shards, at)
-    reduction = np.where(
-        shards.gradients & (number(table, "reduction_blocks") > 0),
-        number(table, "reduction_blocks") * number(table, "reduction_dtype_bytes") + at.element,
-        0.0,
-    )
     trained = weights.trainable_dense + weights.trainable_expert
-    largest = np.minimum(
-        np.where(stages.last, np.maximum(block.total, ends.trainable_last)[row], block.total[row]), trained
-    )
+    reducing = _reducing(table, stages, block, ends, trained, shards, at)
     fixed = _fixed_buckets(table, stages, trained)
     received = np.where(
         table.pipeline_parallel_size > 1,
@@ -58,7 +51,7 @@ def buffers(
         0.0,
     )[row]
     forward = gathered + fixed + received
-    return Buffers(forward=forward, backward=forward + reduction[row] * largest, optimizer=fixed)
+    return Buffers(forward=forward, backward=forward + reducing, optimizer=fixed)
 
 
 def _gathered(
@@ -80,6 +73,28 @@ def _gathered(
     stays = shards.weights & (table.zero_stage == 2)
     elements = np.where(stays[row], whole, some)
     return np.where(shards.weights, at.element, 0.0)[row] * elements
+
+
+def _reducing(
+    table: StrategyTable,
+    stages: StageRows,
+    block: BlockWeights,
+    ends: EndWeights,
+    trained: FloatColumn,
+    shards: Sharding,
+    at: Tokens,
+) -> FloatColumn:
+    """Whole gradients of one block, and reduce-scatter inputs of it and of those before: the head's comes first."""
+    row = stages.row
+    groups = number(table, "reduction_blocks")
+    active = shards.gradients & (groups > 0)
+    width = number(table, "reduction_dtype_bytes")
+    of_blocks = np.where(active, at.element + width * np.maximum(groups - 1.0, 0.0), 0.0) * block.total
+    before = np.where(stages.last, np.maximum(block.total, ends.trainable_last)[row], block.total[row])
+    waiting = of_blocks[row] + np.where(active, width, 0.0)[row] * before
+    most = np.where(active, at.element + width, 0.0)[row] * trained
+    result: FloatColumn = np.minimum(waiting, most)
+    return result
 
 
 def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn) -> FloatColumn:

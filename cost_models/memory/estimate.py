@@ -11,8 +11,8 @@ from cost_models.memory.loss import loss_head
 from cost_models.memory.overhead import (
     communicator_bytes,
     context_bytes,
-    fixed_fragmentation_share,
-    fragmentation_share,
+    fragmentation_bytes,
+    stuck_fragmentation_bytes,
     workspace_bytes,
 )
 from cost_models.memory.peak import stage_peak
@@ -44,11 +44,12 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
 
     workspace = workspace_bytes(problem, table)[row]
     allocated = peak.total + workspace
-    fragmentation = fragmentation_share(table)[row] * peak.transient
+    expandable = table.expandable_segments[row]
+    fragmentation = fragmentation_bytes(expandable, allocated, peak.transient, peak.step_temporaries)
     communicators = communicator_bytes(table)[row]
     context = context_bytes(problem)
     reserved = allocated + fragmentation
-    required = allocated + fixed_fragmentation_share(table)[row] * peak.transient + communicators + context
+    required = allocated + stuck_fragmentation_bytes(expandable, allocated) + communicators + context
     parts = dict(peak.parts)
     parts["communication_buffers"] = parts["communication_buffers"] + communicators
     parts["framework_overhead"] = workspace + context

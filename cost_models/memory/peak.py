@@ -25,8 +25,6 @@ from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 
 _PARTS = ("parameters", "gradients", "optimizer_states", "activations", "logits", "communication_buffers")
-_FOREACH_BYTES = 4.0
-"""torch's foreach Adam makes the square roots of all second moments at once (torch/optim/adam.py)."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,8 @@ class Peak:
 
     parts: Mapping[str, FloatColumn]
     moment: IntColumn
+    step_temporaries: FloatColumn
+    """Among them, what lives only while the optimizer steps."""
 
     @property
     def total(self) -> FloatColumn:
@@ -68,6 +68,7 @@ def stage_peak(
     # Start of backward with all activations, or its end with all gradients.
     at_end = states.gradients + activations.one_layer > before_backward + activations.saved + pending
     zero = np.zeros(len(row))
+    foreach = _step_temporaries(table)[row] * (weights.trainable_dense + weights.trainable_expert)
     moments = (
         (
             states.parameters + copies,
@@ -96,8 +97,7 @@ def stage_peak(
         (
             states.parameters,
             states.gradients + states.step_gradients,
-            states.optimizer_states
-            + _step_temporaries(table)[row] * (weights.trainable_dense + weights.trainable_expert),
+            states.optimizer_states + foreach,
             zero,
             zero,
             buffer.optimizer,
@@ -106,7 +106,8 @@ def stage_peak(
     totals = np.stack([sum(parts, zero) for parts in moments])
     moment = np.argmax(totals, axis=0)
     chosen = {name: np.choose(moment, [parts[index] for parts in moments]) for index, name in enumerate(_PARTS)}
-    return Peak(chosen, moment)
+    step = np.where(moment == len(moments) - 1, states.step_gradients + foreach, 0.0)
+    return Peak(chosen, moment, step)
 
 
 def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
@@ -129,10 +130,11 @@ def _weight_copies(problem: Problem, table: StrategyTable) -> FloatColumn:
 
 
 def _step_temporaries(table: StrategyTable) -> FloatColumn:
+    """torch's foreach Adam makes the square roots of all second moments at once (torch/optim/adam.py)."""
     sharded = np.where(
         table.zero_stage >= 1,
         table.data_parallel_size * table.context_parallel_size / table.data_parallel_replicate_size,
         1.0,
     )
     here = table.is_choice("offload", "none", "activations")
-    return np.where(flag(table, "foreach_optimizer") & here, _FOREACH_BYTES, 0.0) / sharded
+    return np.where(flag(table, "foreach_optimizer") & here, dtype_bytes(table.optimizer_state_dtype), 0.0) / sharded

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.memory.facts import dtype_bytes, flag
+from cost_models.memory.facts import dtype_bytes, flag, number
 from cost_models.memory.weights import LocalWeights
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
@@ -97,6 +97,8 @@ def state_bytes(
     states = total(divided(per_state * states_here, shards.states))
     copies = flag(table, "copies_gradients_to_fp32") & (gradient_bytes < _MASTER_BYTES)
     step = total(divided(np.where(copies, _MASTER_BYTES * states_here, 0.0), shards.states))
+    at_once = np.where(table.zero_stage == 3, number(table, "step_elements"), 0.0)[row]
+    step = np.where(at_once > 0, np.minimum(step, _MASTER_BYTES * at_once), step)
     return StateBytes(parameters, gradients, states, step)
 
 
