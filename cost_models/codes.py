@@ -39,6 +39,7 @@ VIOLATIONS: Final = (
     "attention_unsupported",
     "fine_tuning_unsupported",
     "mixed_gpus_unsupported",
+    "optimizer_unsupported",
 )
 WARNINGS: Final = (
     "tensor_parallel_crosses_nodes",

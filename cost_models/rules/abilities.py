@@ -46,6 +46,20 @@ def _pipeline_zero_says(view: View) -> str:
     )
 
 
+def _replicated_with_model_parallel(view: View) -> BoolColumn:
+    split = (view.tensor > 1) | (view.pipeline > 1) | (view.context > 1)
+    able = view.able(lambda framework: framework.replication_with_model_parallel)
+    broken: BoolColumn = (view.table.zero_stage == 0) & (view.table.data_parallel_size > 1) & split & ~able
+    return broken
+
+
+def _replicated_with_model_parallel_says(view: View) -> str:
+    return (
+        f"{view.framework.name} replicates weights (zero_stage 0, data_parallel_size "
+        f"{view.value('data_parallel_size')}) only without tensor, pipeline and context parallelism"
+    )
+
+
 def _replicate_zero(view: View) -> BoolColumn:
     able = view.able(lambda framework: framework.replicated_shards)
     return (
@@ -254,10 +268,21 @@ def _offload_host_says(view: View) -> str:
     return f"offload {view.value('offload')} needs NVMe drives in the host (nvme_gib, nvme_read_gb_per_s)"
 
 
+def _optimizer(view: View) -> BoolColumn:
+    optimizer = view.problem.workload.optimizer
+    return ~view.able(lambda framework: optimizer in framework.optimizers)
+
+
+def _optimizer_says(view: View) -> str:
+    optimizers = ", ".join(view.framework.optimizers)
+    return f"{view.framework.name} has no optimizer {view.problem.workload.optimizer} (only {optimizers})"
+
+
 ABILITIES: Final = (
     Rule("pipeline_unsupported", _pipeline, _pipeline_says),
     Rule("zero_stage_unsupported", _zero, _zero_says),
     Rule("zero_stage_unsupported", _pipeline_zero, _pipeline_zero_says),
+    Rule("zero_stage_unsupported", _replicated_with_model_parallel, _replicated_with_model_parallel_says),
     Rule("zero_stage_unsupported", _replicate_zero, _replicate_zero_says),
     Rule("zero_stage_unsupported", _secondary, _secondary_says),
     Rule("tensor_unsupported", _tensor, _tensor_says),
@@ -273,5 +298,6 @@ ABILITIES: Final = (
     Rule("checkpointing_unsupported", _absent_modules, _absent_modules_say),
     Rule("offload_unsupported", _offload, _offload_says),
     Rule("offload_unsupported", _offload_zero, _offload_zero_says),
+    Rule("optimizer_unsupported", _optimizer, _optimizer_says),
     Rule("offload_needs_host", _offload_host, _offload_host_says),
 )

@@ -381,6 +381,19 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         "offload_needs_host",
         "offload nvme needs NVMe drives in the host (nvme_gib, nvme_read_gb_per_s)",
     ),
+    (
+        LLAMA,
+        {"framework": "fsdp2", "tensor_parallel_size": 8, "zero_stage": 0},
+        "zero_stage_unsupported",
+        "fsdp2 replicates weights (zero_stage 0, data_parallel_size 8) only without tensor, pipeline and context "
+        "parallelism",
+    ),
+    (
+        make_problem("llama-3-70b", h100(8), optimizer="adamw-8bit"),
+        {"framework": "nanotron"},
+        "optimizer_unsupported",
+        "nanotron has no optimizer adamw-8bit (only adamw, adam, sgd, sgd-momentum)",
+    ),
     (V100, {"framework": "fsdp2"}, "precision_unsupported_by_gpu", "v100-sxm2-32gb has no bf16"),
     (
         LLAMA,
@@ -408,9 +421,9 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
     ),
     (
         LLAMA,
-        megatron(8, 1, optimizer_state_dtype="int8"),
+        {"framework": "nanotron", "optimizer_state_dtype": "int8"},
         "precision_unsupported_by_framework",
-        "megatron-lm has no 8-bit optimizer states",
+        "nanotron has no 8-bit optimizer states",
     ),
     (
         LLAMA,
