@@ -73,8 +73,9 @@ class DecoderFamily:
     parallel: Switch = False
     norms_parallel: int = 1
     qk_norm: Switch = False
-    qk_norm_span: Literal["head", "width", "hidden"] = "head"
-    """One norm shared by all heads, weights over all of them, or over all of them if they made up the hidden size."""
+    qk_norm_span: Literal["head", "nominal_head", "width", "hidden"] = "head"
+    """One norm shared by all heads, or weights over all of them (`width`); `nominal_head` and `hidden` are the same
+    for heads of hidden / heads features, whatever `head_dim` says."""
     qk_norm_weights: int = 1
     windows: WindowPolicy = full_attention
     feed_forwards: FeedForwardPolicy | None = None
@@ -221,6 +222,7 @@ def _qk_norm_size(family: DecoderFamily, shape: Shape) -> int:
     heads = shape.heads
     spans = {
         "head": 2 * heads.dim,
+        "nominal_head": 2 * (shape.hidden // heads.query),
         "width": heads.query_width + heads.key_value_width,
         "hidden": shape.hidden + shape.hidden // heads.query * heads.key_value,
     }

@@ -55,7 +55,8 @@ FAMILIES: Final = {
     "phi": DecoderFamily(
         vocab=51200, hidden=2048, ffn=8192, layers=24, heads=32, activation="gelu_new", gated=False,
         norm="layernorm", qkv_bias=True, out_bias=True, mlp_bias=True, head_bias=True, parallel=True,
-        qk_norm=("qk_layernorm", False), qk_norm_weights=2, inert=("embd_pdrop", "resid_pdrop"),
+        qk_norm=("qk_layernorm", False), qk_norm_span="nominal_head", qk_norm_weights=2,
+        inert=("embd_pdrop", "resid_pdrop"),
     ),
     "phi3": DecoderFamily(
         vocab=32064, hidden=3072, ffn=8192, layers=32, heads=32, max_positions=4096, fused_qkv=True,
