@@ -44,7 +44,10 @@ VARIATIONS: dict[str, tuple[Config, list[Config]]] = {
     "gemma": (DECODER, [{}, HEAD_DIM, BIASED, UNTIED]),
     "gemma2": (DECODER, [{}, HEAD_DIM, BIASED, UNTIED, {"attn_logit_softcapping": None}]),
     "gemma3_text": (DECODER, [{}, HEAD_DIM, BIASED, UNTIED, {"sliding_window_pattern": 2}]),
-    "phi": (DECODER, [{}, HEAD_DIM, {"qk_layernorm": True, **HEAD_DIM}, {"qk_layernorm": True}, {"num_key_value_heads": None}, TIED]),
+    "phi": (
+        DECODER,
+        [{}, HEAD_DIM, {"qk_layernorm": True, **HEAD_DIM}, {"qk_layernorm": True}, {"num_key_value_heads": None}, TIED],
+    ),
     "phi3": (DECODER, [{}, HEAD_DIM, TIED, NO_GROUPS, {"sliding_window": 16}]),
     "phimoe": (
         {**DECODER, **EXPERTS},
