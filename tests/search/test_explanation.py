@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from cost_models.units import GIB
+from cost_models.workload import Workload
+from search.alternatives import alternatives, price_alternatives
+from search.evaluator import Evaluator
+from search.remedies import remedies
+from tests.search.problems import NARROW, cluster, run, small_search
+
+TOO_SMALL = small_search("llama-3-70b", clusters=(cluster("dgx-a100", host=None),), space=NARROW)
+
+
+def test_alternatives_are_one_step_away() -> None:
+    search = small_search("llama-3-70b", clusters=(cluster(nodes=8),))
+    evaluator = Evaluator(search)
+    table = evaluator.resolve_strategies(
+        0,
+        [
+            {
+                "framework": "megatron-lm",
+                "tensor_parallel_size": 4,
+                "pipeline_parallel_size": 2,
+                "micro_batch_size": 2,
+                "zero_stage": 1,
+                "activation_checkpointing": "selective",
+            }
+        ],
+    )
+    words = [alternative.words for alternative in alternatives(table.row(0))]
+    assert words == [
+        "tensor parallel 2 instead of 4",
+        "tensor parallel 8 instead of 4",
+        "pipeline parallel 1 instead of 2",
+        "pipeline parallel 4 instead of 2",
+        "micro-batch 1 instead of 2",
+        "micro-batch 4 instead of 2",
+        "no activation checkpointing",
+        "full activation checkpointing",
+        "ZeRO stage 0 instead of 1",
+    ]
+
+
+def test_what_an_alternative_costs_is_a_real_estimate() -> None:
+    search = small_search("llama-3-8b")
+    evaluator = Evaluator(search)
+    own = {"framework": "fsdp2", "micro_batch_size": 2, "activation_checkpointing": "selective"}
+    strategy = evaluator.resolve_strategies(0, [own]).row(0)
+    (sentences,) = price_alternatives(evaluator, 0, [strategy])
+    sentence = next(s for s in sentences if "micro-batch 4 instead of 2" in s)
+    scored = evaluator.evaluate_strategies(0, [own, {**own, "micro_batch_size": 4}])
+    seconds = scored.step_seconds
+    assert f"{seconds[1]:.3g} s a step" in sentence
+    assert f"({(seconds[1] / seconds[0] - 1) * 100:+.1f} %)" in sentence
+    assert f"needs up to {scored.required_upper_bytes[1] / GIB:.1f} of" in sentence
+    assert ("does not fit" in sentence) == (not scored.fits[1])
+
+
+def test_the_first_plan_says_why_it_wins_and_what_binds_it() -> None:
+    result = run(small_search(space=NARROW))
+    standing, time_bound, memory_bound, *others = result.plans[0]["explanation"]
+    assert standing.startswith(f"Fastest of {result.evaluated:,} strategies scored: ")
+    assert "than the next plan" in standing
+    assert time_bound.startswith("Bound by ")
+    assert re.search(r"up to \d+\.\d of \d+\.\d GiB", memory_bound)
+    assert len(others) >= 3
+    assert all(sentence.startswith("Alternative, ") for sentence in others)
+    assert "than the first plan" in result.plans[1]["explanation"][0]
+
+
+def test_the_verdict_names_the_plan() -> None:
+    result = run(small_search(space=NARROW))
+    assert result.verdict.startswith(f"Run {result.plans[0]['strategy']['framework']} ")
+
+
+def test_where_nothing_fits_the_verdict_says_by_how_much_and_what_helps() -> None:
+    result = run(TOO_SMALL)
+    assert result.plans == ()
+    assert result.stopped_by == "trials"
+    missing = re.search(r"needs up to ([\d.]+) of ([\d.]+) GiB of a GPU, ([\d.]+) GiB too much", result.verdict)
+    assert missing is not None
+    needed, capacity, excess = map(float, missing.groups())
+    assert excess == pytest.approx(needed - capacity, abs=0.11)
+    assert "LoRA" in result.verdict
+    assert re.search(r"with .*\b\d+ nodes", result.verdict)
+    assert result.rejected["out_of_memory"] > 0
+
+
+def test_a_remedy_really_helps() -> None:
+    nodes = next(int(n) for words in remedies(TOO_SMALL) for n in re.findall(r"^(\d+) nodes", words))
+    grown = run(replace(TOO_SMALL, clusters=(cluster("dgx-a100", nodes, host=None),), space={}, trials=0))
+    assert grown.plans
+    smaller = run(replace(TOO_SMALL, clusters=(cluster("dgx-a100", nodes // 2, host=None),), trials=0))
+    assert not smaller.plans
+
+
+def test_where_no_strategy_is_valid_the_verdict_names_the_rules() -> None:
+    search = small_search(space={"pipeline_parallel_size": (8,), "zero_stage": (3,)}, frameworks=("megatron-lm",))
+    result = run(search)
+    assert result.plans == ()
+    assert "zero_stage_unsupported" in result.verdict
+    assert "`space` not narrowing" in result.verdict
+
+
+def test_a_missed_deadline_is_named_with_the_nodes_that_meet_it() -> None:
+    workload = Workload(sequence_length=4096, global_batch_size=32, training_tokens=1e11)
+    result = run(small_search(workload=workload, space=NARROW, deadline_days=1.0))
+    assert result.plans == ()
+    assert "meets the deadline of 1 days" in result.verdict
+    assert re.search(r"\d+ nodes", result.verdict)

@@ -1,0 +1,51 @@
+import optuna
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.evaluator import Evaluator
+from search.run import _seeds
+from search.study_space import StudySpace, relieved, study_layouts
+from tests.search.problems import cluster, small_search
+from tests.search.test_sweep import swept
+
+
+def test_a_seed_decodes_to_the_strategy_that_it_stands_for() -> None:
+    search = small_search("llama-3-70b", clusters=(cluster(nodes=4),), frameworks=("megatron-lm", "deepspeed", "fsdp2"))
+    evaluator = Evaluator(search)
+    seeds = _seeds(search, swept(search), None)
+    space = StudySpace(search, study_layouts(search, seeds))
+    proposals = [space.decode(space.encode(int(seeds.cluster[row]), seeds.table.row(row))) for row in range(len(seeds))]
+    decoded = evaluator.resolve_strategies(0, [proposal.strategy for proposal in proposals])
+    assert len(seeds) >= 12
+    for row in range(len(seeds)):
+        assert decoded.row(row) == seeds.table.row(row)
+
+
+def test_points_of_the_study_are_nearly_all_valid() -> None:
+    search = small_search("llama-2-13b", clusters=(cluster(nodes=2),))
+    evaluator = Evaluator(search)
+    space = StudySpace(search, study_layouts(search, _seeds(search, swept(search), None)))
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    points = [study.ask(space.distributions).params for _ in range(200)]
+    scored = evaluator.evaluate_strategies(0, [space.decode(point).strategy for point in points])
+    assert scored.valid.mean() > 0.9
+
+
+@given(
+    layers=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    first=st.integers(-2, 2),
+    last=st.integers(-2, 2),
+)
+def test_relief_keeps_the_layers_and_leaves_no_chunk_empty(layers: list[int], first: int, last: int) -> None:
+    result = relieved(layers, first, last)
+    assert sum(result) == sum(layers)
+    assert len(result) == len(layers)
+    assert min(result) >= 1
+
+
+def test_relief_moves_layers_from_the_ends_to_the_middle() -> None:
+    assert relieved((4, 4, 4, 4), 1, 1) == (3, 5, 5, 3)
+    assert relieved((4, 4, 4, 4), 0, 2) == (4, 5, 5, 2)
+    assert relieved((4, 4, 4, 4), -1, 0) == (5, 3, 4, 4)
+    assert relieved((8, 8), 0, 1) == (9, 7)
+    assert relieved((1, 1, 1), 1, 0) == (1, 1, 1)

@@ -1,0 +1,145 @@
+"""The sweep against brute force: nothing that it leaves out may matter."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cost_models.workload import FineTuning, Workload
+from search import sweep as sweep_module
+from search.candidates import Candidates
+from search.evaluator import Evaluator
+from search.problem import SearchProblem
+from search.sweep import sweep
+from search.swept import Sweep
+from search.watch import Watch
+from tests.search.problems import NARROW, cluster, small_search
+
+
+def swept(search: SearchProblem) -> Sweep:
+    watch = Watch(lambda: 0.0, lambda: False, 0.0, math.inf)
+    return sweep(Evaluator(search), search.frameworks or (), watch, lambda _: None)
+
+
+def brute_force(search: SearchProblem) -> Candidates:
+    """Every combination of `space`, judged by the cost models alone."""
+    names = list(search.space)
+    strategies = [
+        {"framework": framework, **dict(zip(names, values, strict=True))}
+        for framework in search.frameworks or ()
+        for values in itertools.product(*search.space.values())
+    ]
+    return Evaluator(search).evaluate_strategies(0, strategies)
+
+
+def rows(candidates: Candidates) -> Iterator[tuple[Any, ...]]:
+    for row in range(len(candidates)):
+        strategy = candidates.table.row(row)
+        # Of one data and context rank every ZeRO stage is the same.
+        alone = strategy["data_parallel_size"] * strategy["context_parallel_size"] == 1
+        yield (
+            round(float(candidates.objective[row]), 9),
+            *(str(value) for name, value in strategy.items() if not (alone and name == "zero_stage")),
+        )
+
+
+NARROW_SEARCHES = {
+    "dense": small_search("llama-3-8b", space=NARROW),
+    "experts": small_search(
+        "mixtral-8x7b",
+        clusters=(cluster(nodes=4),),
+        space={**NARROW, "expert_parallel_size": (1, 4, 8), "expert_tensor_parallel_size": (1,)},
+    ),
+}
+
+
+@pytest.mark.parametrize("search", NARROW_SEARCHES.values(), ids=NARROW_SEARCHES.keys())
+def test_finds_what_brute_force_finds(search: SearchProblem) -> None:
+    expected = brute_force(search)
+    found = swept(search)
+    plans = expected.take(expected.acceptable)
+    assert len(plans) > 20
+    assert set(rows(found.best)) == set(rows(plans))
+    assert found.best.objective[0] == plans.objective.min()
+    assert set(rows(found.tight)) == set(rows(expected.take(expected.tight)))
+
+
+def test_every_candidate_uses_all_gpus_and_keeps_the_batch() -> None:
+    table = swept(small_search()).best.table
+    used = (
+        table.tensor_parallel_size
+        * table.context_parallel_size
+        * table.pipeline_parallel_size
+        * table.data_parallel_size
+    )
+    assert (used == 8).all()
+    assert (32 % (table.data_parallel_size * table.micro_batch_size) == 0).all()
+
+
+PRUNED = {
+    "memory is short": small_search("llama-3-70b", clusters=(cluster("dgx-a100"),), frameworks=("deepspeed", "fsdp2")),
+    "several nodes": small_search("llama-2-13b", clusters=(cluster("p4d", 2),), frameworks=("megatron-lm",)),
+    "experts": small_search("mixtral-8x7b", clusters=(cluster("dgx-h100", 2),), frameworks=("megatron-lm", "fsdp2")),
+    "adapters": small_search(
+        "llama-3-70b",
+        workload=Workload(sequence_length=8192, global_batch_size=16, fine_tuning=FineTuning("lora")),
+        frameworks=("fsdp2", "megatron-lm"),
+    ),
+}
+
+
+@pytest.mark.parametrize("search", PRUNED.values(), ids=PRUNED.keys())
+def test_screening_drops_nothing_that_fits(search: SearchProblem, monkeypatch: pytest.MonkeyPatch) -> None:
+    screened = swept(search)
+    monkeypatch.setattr(sweep_module, "LEANEST_SLACK", math.inf)
+    whole = swept(search)
+    assert list(rows(screened.best)) == list(rows(whole.best))
+    assert list(rows(screened.tight)) == list(rows(whole.tight))
+    assert screened.rejected.keys() == whole.rejected.keys()
+    assert screened.evaluated <= whole.evaluated
+
+
+def test_offloads_that_are_left_out_are_slower() -> None:
+    fields: dict[str, Any] = {"frameworks": ("deepspeed",), "space": {"tensor_parallel_size": (1, 2)}}
+    usual = swept(small_search("llama-2-13b", **fields))
+    front = swept(small_search("llama-2-13b", **fields, objective="pareto"))
+    assert usual.best.objective[0] == front.best.objective[0]
+    assert front.evaluated > usual.evaluated
+
+
+def test_front_is_not_dominated_and_holds_the_fastest() -> None:
+    found = swept(small_search())
+    seconds, peak = found.front.step_seconds, found.front.peak_bytes
+    assert (np.diff(seconds) > 0).all()
+    assert (np.diff(peak) < 0).all()
+    assert seconds[0] == found.best.step_seconds.min()
+
+
+def test_reasons_are_counted() -> None:
+    search = small_search("llama-3-70b", frameworks=("fsdp2",), space={"activation_checkpointing": ("none",)})
+    assert swept(search).rejected["out_of_memory"] > 0
+    # 8 key-value heads under 16-way tensor parallelism, 80 layers in 64 x 2 chunks
+    wide = small_search("llama-3-70b", frameworks=("megatron-lm",), clusters=(cluster(nodes=8),))
+    assert swept(wide).rejected["fewer_layers_than_chunks"] > 0
+
+
+def test_named_values_are_the_only_ones() -> None:
+    space = {"zero_stage": (1, 3), "tensor_parallel_size": (2,), "overlap_communication": (True, False)}
+    best = swept(small_search(space=space)).best
+    assert set(best.table.zero_stage.tolist()) == {1, 3}
+    assert set(best.table.tensor_parallel_size.tolist()) == {2}
+    assert set(best.table.overlap_communication.tolist()) == {True, False}
+
+
+def test_zero_bubble_of_megatron_lm_is_searched_where_it_is_named() -> None:
+    search = small_search(frameworks=("megatron-lm",), clusters=(cluster(nodes=2),))
+    assert not swept(search).best.table.is_choice("pipeline_schedule", "zero-bubble").any()
+    named = small_search(
+        frameworks=("megatron-lm",), clusters=(cluster(nodes=2),), space={"pipeline_schedule": ("zero-bubble",)}
+    )
+    assert swept(named).best.table.is_choice("pipeline_schedule", "zero-bubble").all()
