@@ -151,3 +151,5 @@ class Framework:
     """Gradients and states of 16-bit weights are 16-bit too: PyTorch's autograd and optimizers, without masters."""
     step_elements: float
     """Most weights that one step of the optimizer takes at once under ZeRO-3 (DeepSpeed's sub_group_size); 0: all."""
+    offloads_gradients: bool
+    """Sharded gradients move to the host with the offloaded states as they are made (ZeRO-Offload)."""

@@ -80,4 +80,5 @@ DDP = Framework(
     compiles_loss=False,
     states_follow_weights=True,
     step_elements=0,
+    offloads_gradients=False,
 )

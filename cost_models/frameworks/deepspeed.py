@@ -85,4 +85,5 @@ DEEPSPEED = Framework(
     compiles_loss=False,
     states_follow_weights=False,
     step_elements=1e9,  # sub_group_size
+    offloads_gradients=True,
 )

@@ -80,4 +80,5 @@ FSDP1 = Framework(
     compiles_loss=False,
     states_follow_weights=True,
     step_elements=0,
+    offloads_gradients=True,
 )

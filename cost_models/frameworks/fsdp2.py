@@ -80,4 +80,5 @@ FSDP2 = Framework(
     compiles_loss=True,  # torchtitan/components/loss.py build_cross_entropy_loss
     states_follow_weights=True,
     step_elements=0,
+    offloads_gradients=True,
 )

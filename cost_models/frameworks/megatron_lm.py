@@ -84,4 +84,5 @@ MEGATRON_LM = Framework(
     compiles_loss=False,
     states_follow_weights=False,
     step_elements=0,
+    offloads_gradients=False,
 )

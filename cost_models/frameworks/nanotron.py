@@ -80,4 +80,5 @@ NANOTRON = Framework(
     compiles_loss=False,
     states_follow_weights=False,
     step_elements=0,
+    offloads_gradients=False,
 )

@@ -20,7 +20,7 @@ from cost_models.memory.recomputation import layer_activations
 from cost_models.memory.stage_activations import stage_activations
 from cost_models.memory.states import sharding, state_bytes
 from cost_models.memory.tokens import tokens
-from cost_models.memory.weights import block_weights, end_weights, local_weights
+from cost_models.memory.weights import block_weights, end_weights, heaviest_weights, local_weights
 from cost_models.problem import Problem
 from cost_models.results import MemoryEstimate
 from cost_models.stages import StageRows
@@ -54,7 +54,8 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
     parts["communication_buffers"] = parts["communication_buffers"] + communicators
     parts["framework_overhead"] = workspace + context
     parts["fragmentation"] = fragmentation
-    host = host_needs(problem, table, stages, weights, shards)
+    heaviest = heaviest_weights(weights, stages)
+    host = host_needs(problem, table, heaviest, shards)
     return MemoryEstimate(
         stages=stages,
         parts=parts,
@@ -65,7 +66,7 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
         peak_moment=peak.moment,
         fullest=_fullest(required, stages),
         activation_bytes_per_layer=activations.per_layer,
-        device_load_peak_bytes=device_load_bytes(table, stages, weights, states) + context,
+        device_load_peak_bytes=device_load_bytes(table, stages, heaviest, states) + context,
         host_bytes_per_node=host.by_part,
         nvme_bytes_per_node=host.nvme,
     )

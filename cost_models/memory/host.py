@@ -9,9 +9,8 @@ import numpy as np
 
 from cost_models.memory.facts import dtype_bytes
 from cost_models.memory.states import Sharding, state_bytes_per_weight
-from cost_models.memory.weights import LocalWeights
+from cost_models.memory.weights import HeaviestWeights
 from cost_models.problem import Problem
-from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
 
 _HOST_GRADIENT_BYTES = 4.0
@@ -31,23 +30,16 @@ class HostNeeds:
     """Whether anything is offloaded, so that a host must be known."""
 
 
-def host_needs(
-    problem: Problem, table: StrategyTable, stages: StageRows, weights: LocalWeights, shards: Sharding
-) -> HostNeeds:
+def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights, shards: Sharding) -> HostNeeds:
     """What the ranks of one node keep off the GPUs: those of the stage with most weights."""
     ranks = float(problem.cluster.gpus_per_node)
 
     def sharded(per_weight: FloatColumn, where: BoolColumn) -> FloatColumn:
-        dense = (per_weight / np.where(where, shards.dense_ranks, 1.0))[stages.row] * weights.trainable_dense
-        expert = (per_weight / np.where(where, shards.expert_ranks, 1.0))[stages.row] * weights.trainable_expert
-        return np.maximum.reduceat(dense + expert, stages.start)
+        dense, expert = _divided(per_weight, where, shards)
+        return dense * weights.trainable_dense + expert * weights.trainable_expert
 
-    def stored(where: BoolColumn | bool) -> FloatColumn:
-        each = dtype_bytes(table.parameter_dtype)
-        dense = (each / np.where(where, shards.dense_ranks, 1.0))[stages.row] * weights.dense
-        expert = (each / np.where(where, shards.expert_ranks, 1.0))[stages.row] * weights.expert
-        return np.maximum.reduceat(dense + expert, stages.start)
-
+    dense, expert = _divided(dtype_bytes(table.parameter_dtype), shards.weights, shards)
+    stored = dense * weights.dense + expert * weights.expert
     offloads = ~table.is_choice("offload", "none")
     states = table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme")
     parameters = table.is_choice("offload", "optimizer-and-parameters", "nvme")
@@ -55,11 +47,11 @@ def host_needs(
     fraction = np.where(states, table.offload_fraction, 0.0)
     optimizer = sharded(fraction * (state_bytes_per_weight(problem, table) + _HOST_GRADIENT_BYTES), shards.states)
     staging = sharded(np.where(states, _PINNED_BYTES, 0.0), shards.states)
-    held = np.where(parameters, stored(shards.weights), 0.0)
+    held = np.where(parameters, stored, 0.0)
     offloaded = ranks * (optimizer + held)
     steady = np.where(nvme, 0.0, offloaded) + ranks * staging
     whole = problem.model.parameters * dtype_bytes(table.parameter_dtype)
-    mine = ranks * stored(shards.weights)
+    mine = ranks * stored
     load = np.select(
         [table.is_choice("checkpoint_loading", "rank0"), table.is_choice("checkpoint_loading", "every-rank")],
         [whole, ranks * whole],
@@ -70,3 +62,7 @@ def host_needs(
     save = np.where(table.is_choice("checkpoint_saving", "full"), whole, mine + local_states)
     parts = {"steady": steady, "load_peak": steady + load, "checkpoint_peak": steady + save}
     return HostNeeds(parts, np.where(nvme, offloaded, 0.0), offloads)
+
+
+def _divided(per_weight: FloatColumn, where: BoolColumn, shards: Sharding) -> tuple[FloatColumn, FloatColumn]:
+    return per_weight / np.where(where, shards.dense_ranks, 1.0), per_weight / np.where(where, shards.expert_ranks, 1.0)

@@ -20,8 +20,8 @@ from cost_models.strategy import FloatColumn, IntColumn, StrategyTable, code
 class InFlight:
     """m stage rows, k distinct blocks."""
 
-    layers: FloatColumn
-    """(m, k) layers times micro-batches whose activations are held at the peak."""
+    layers: tuple[FloatColumn, ...]
+    """k columns of shape (m,): layers times micro-batches whose activations are held at the peak."""
     entering: FloatColumn
     """(m,) micro-batches held by the stage's first chunk."""
     leaving: FloatColumn
@@ -54,8 +54,13 @@ def in_flight(problem: Problem, table: StrategyTable, stages: StageRows) -> InFl
             np.concatenate([np.einsum("sc,csk->sk", held, blocks), held[:, :1], held[:, -1:]], axis=1, dtype=np.float64)
         )
     offsets = np.concatenate([[0], np.cumsum([len(answer) for answer in answers])]).astype(np.int64)
-    rows = np.concatenate(answers)[offsets[which][stages.row] + stages.stage]
-    return InFlight(layers=rows[:, :kinds], entering=rows[:, kinds], leaving=rows[:, kinds + 1])
+    columns = np.ascontiguousarray(np.concatenate(answers).T)
+    rows = offsets[which][stages.row] + stages.stage
+    return InFlight(
+        layers=tuple(column[rows] for column in columns[:kinds]),
+        entering=columns[kinds][rows],
+        leaving=columns[kinds + 1][rows],
+    )
 
 
 def _held_micro_batches(schedule: int, pipeline: int, chunks: int, count: int) -> IntColumn:

@@ -6,26 +6,24 @@ import numpy as np
 
 from cost_models.memory.facts import dtype_bytes, flag
 from cost_models.memory.states import StateBytes
-from cost_models.memory.weights import LocalWeights
+from cost_models.memory.weights import HeaviestWeights
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
 
 
 def device_load_bytes(
-    table: StrategyTable, stages: StageRows, weights: LocalWeights, states: StateBytes
+    table: StrategyTable, stages: StageRows, weights: HeaviestWeights, states: StateBytes
 ) -> FloatColumn:
     """(n,) the larger of two moments: weights placed whole before they are sharded; weights with their states."""
-    row = stages.row
     stored = dtype_bytes(table.parameter_dtype)
     # A checkpoint that is loaded on every rank (or on one, then broadcast) lands on the device before it is sharded.
     whole = ~table.is_choice("checkpoint_loading", "sharded") & ~table.is_choice(
         "offload", "optimizer-and-parameters", "nvme"
     )
-    placed = np.where(whole, stored, 0.0)[row] * (weights.dense + weights.expert)
+    placed = np.where(whole, stored, 0.0) * (weights.dense + weights.expert)
     # Masters are copied from weights that were flattened beside the originals (DeepSpeed's stage 1 and 2).
-    flattened = np.where(
-        flag(table, "flattens_weights") & (table.zero_stage >= 1) & (table.zero_stage < 3), stored, 0.0
-    )
-    copies = flattened[row] * (weights.trainable_dense + weights.trainable_expert)
-    setup = states.parameters + np.maximum(placed, states.optimizer_states + copies)
-    return np.maximum.reduceat(setup, stages.start)
+    flattened = flag(table, "flattens_weights") & (table.zero_stage >= 1) & (table.zero_stage < 3)
+    copies = np.where(flattened, stored, 0.0) * (weights.trainable_dense + weights.trainable_expert)
+    parameters = np.maximum.reduceat(states.parameters, stages.start)
+    steady = np.maximum.reduceat(states.parameters + states.optimizer_states, stages.start)
+    return np.maximum(parameters + placed, steady + copies)

@@ -8,7 +8,7 @@ its end the reverse; the larger is the moment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +21,11 @@ from cost_models.memory.stage_activations import StageActivations
 from cost_models.memory.states import StateBytes
 from cost_models.memory.weights import LocalWeights
 from cost_models.problem import Problem
+from cost_models.results import PEAK_MOMENTS
 from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 
-_PARTS = ("parameters", "gradients", "optimizer_states", "activations", "logits", "communication_buffers")
+LOSS, BACKWARD, OPTIMIZER = (PEAK_MOMENTS.index(name) for name in ("loss", "backward", "optimizer"))
 
 
 @dataclass(frozen=True)
@@ -60,54 +61,48 @@ def stage_peak(
 ) -> Peak:
     """The worst of the four moments of every stage row."""
     row = stages.row
-    fresh = _fresh_gradients(problem, table)[row]
-    before_backward = np.where(fresh, 0.0, states.gradients)
+    before = np.where(_fresh_gradients(problem, table)[row], 0.0, states.gradients)
     copies = _weight_copies(problem, table)[row] * weights.matrices
     pending = activations.pending_losses * loss.pending[row]
-    logits = np.where(stages.last, loss.peak[row], 0.0) + pending
-    # Start of backward with all activations, or its end with all gradients.
-    at_end = states.gradients + activations.one_layer > before_backward + activations.saved + pending
-    zero = np.zeros(len(row))
+    losses = np.where(stages.last, loss.peak[row], 0.0)
     foreach = _step_temporaries(table)[row] * (weights.trainable_dense + weights.trainable_expert)
-    moments = (
-        (
-            states.parameters + copies,
-            before_backward,
-            states.optimizer_states,
-            activations.saved,
-            pending,
-            buffer.forward,
-        ),
-        (
-            states.parameters + copies,
-            before_backward,
-            states.optimizer_states,
-            activations.saved,
-            logits,
-            buffer.forward,
-        ),
-        (
-            states.parameters + copies,
-            np.where(at_end, states.gradients, before_backward),
-            states.optimizer_states,
-            np.where(at_end, activations.one_layer, activations.saved) + activations.working,
-            np.where(at_end, 0.0, pending),
-            buffer.backward,
-        ),
-        (
-            states.parameters,
-            states.gradients + states.step_gradients,
-            states.optimizer_states + foreach,
-            zero,
-            zero,
-            buffer.optimizer,
-        ),
+    early = before + activations.saved + pending
+    # Backward begins with all activations and ends with all gradients.
+    late = states.gradients + activations.one_layer
+    at_end = late > early
+    through = early + copies
+    forward = through + buffer.forward
+    totals = (
+        forward,
+        forward + losses,
+        np.maximum(early, late) + copies + activations.working + buffer.backward,
+        states.gradients + states.step_gradients + foreach + buffer.optimizer,
     )
-    totals = np.stack([sum(parts, zero) for parts in moments])
-    moment = np.argmax(totals, axis=0)
-    chosen = {name: np.choose(moment, [parts[index] for parts in moments]) for index, name in enumerate(_PARTS)}
-    step = np.where(moment == len(moments) - 1, states.step_gradients + foreach, 0.0)
-    return Peak(chosen, moment, step)
+    moment = _largest(totals)
+    at_loss, in_backward, stepping = moment == LOSS, moment == BACKWARD, moment == OPTIMIZER
+    ending = (in_backward & at_end) | stepping
+    kept = np.where(stepping, 0.0, np.where(ending, activations.one_layer, activations.saved))
+    parts = {
+        "parameters": states.parameters + np.where(stepping, 0.0, copies),
+        "gradients": np.where(ending, states.gradients, before) + np.where(stepping, states.step_gradients, 0.0),
+        "optimizer_states": states.optimizer_states + np.where(stepping, foreach, 0.0),
+        "activations": kept + np.where(in_backward, activations.working, 0.0),
+        "logits": np.where(ending, 0.0, pending) + np.where(at_loss, losses, 0.0),
+        "communication_buffers": np.where(
+            stepping, buffer.optimizer, np.where(in_backward, buffer.backward, buffer.forward)
+        ),
+    }
+    return Peak(parts, moment, np.where(stepping, states.step_gradients + foreach, 0.0))
+
+
+def _largest(totals: Sequence[FloatColumn]) -> IntColumn:
+    """Index of the largest in each row, the first where several are."""
+    best = totals[0]
+    moment = np.zeros(len(best), dtype=np.int64)
+    for index, total in enumerate(totals[1:], start=1):
+        moment[total > best] = index
+        best = np.maximum(best, total)
+    return moment
 
 
 def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:

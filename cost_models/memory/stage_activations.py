@@ -38,24 +38,27 @@ def stage_activations(
     """Sum the layers of each stage at the depth its schedule reaches."""
     row = stages.row
     held = in_flight(problem, table, stages)
-    count = stages.layers.sum(axis=1)
-    checkpointed = np.where(table.is_choice("activation_checkpointing", "none"), 0, table.checkpointed_layers)[row]
-    share = np.minimum(checkpointed, count) / np.maximum(count, 1)
+    kinds = range(len(problem.model.blocks))
+    count = stages.layers[:, 0].astype(np.float64)
+    for kind in kinds[1:]:
+        count += stages.layers[:, kind]
+    checkpointed = np.where(table.is_choice("activation_checkpointing", "none"), 0.0, table.checkpointed_layers)[row]
+    share = np.minimum(checkpointed / np.maximum(count, 1.0), 1.0)
+    recomputes = share > 0
     which = layers.which[row]
-    present = stages.layers > 0
-    saved = np.zeros(len(row))
-    dropped = np.zeros(len(row))
-    working = np.zeros(len(row))
-    for kind in range(len(problem.model.blocks)):
-        full, kept = layers.saved[:, kind][which], layers.kept[:, kind][which]
-        saved += held.layers[:, kind] * (full - share * (full - kept))
-        dropped = np.maximum(dropped, np.where(present[:, kind] & (share > 0), full - kept, 0.0))
-        working = np.maximum(working, np.where(present[:, kind], layers.working[:, kind][which], 0.0))
-    one_layer = np.max(np.where(present, layers.kept[which], 0.0), axis=1)
-    boundary = (at.element * problem.model.hidden_size * at.count * at.residual)[row]
-    sends = ~stages.last & flag(table, "keeps_pipeline_outputs")[row]
-    saved += np.where(sends, held.leaving * boundary, 0.0)
-    saved += np.where(stages.last, held.leaving * loss.final_norm[row], 0.0)
+    saved, dropped, working, one_layer = (np.zeros(len(row)) for _ in range(4))
+    for kind in kinds:
+        drop = (layers.saved[:, kind] - layers.kept[:, kind])[which]
+        kept = layers.kept[:, kind][which]
+        saved += held.layers[kind] * (kept + (1.0 - share) * drop)
+        # A stage without layers of this kind has none of their temporaries.
+        present = (stages.layers[:, kind] > 0).astype(np.float64)
+        np.maximum(dropped, drop * (present * recomputes), out=dropped)
+        np.maximum(working, layers.working[:, kind][which] * present, out=working)
+        np.maximum(one_layer, kept * present, out=one_layer)
+    boundary = at.element * problem.model.hidden_size * at.count * at.residual
+    sent = np.where(flag(table, "keeps_pipeline_outputs"), boundary, 0.0)
+    saved += held.leaving * np.where(stages.last, loss.final_norm[row], sent[row])
     if problem.workload.dropout > 0:
         mask = (problem.model.hidden_size * at.count * at.residual)[row]
         saved += np.where(stages.first, held.entering * mask, 0.0)

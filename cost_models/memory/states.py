@@ -5,6 +5,7 @@ ZeRO (arXiv 1910.02054, section 5): stage 1 shards the states, 2 the gradients a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,13 +15,15 @@ from cost_models.memory.facts import dtype_bytes, flag, number
 from cost_models.memory.weights import LocalWeights
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable, code
+from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
 
 MOMENTS: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1}
 """State tensors of an optimizer beside the weights (Adam: arXiv 1412.6980, algorithm 1)."""
 _EIGHT_BIT_BLOCK: Final = 256
 """Elements that share one fp32 constant in an 8-bit state (arXiv 2110.02861; bitsandbytes since 0.45)."""
 _MASTER_BYTES: Final = 4.0
+_SECONDARY_BYTES: Final = 2.0
+"""hpZ keeps a second, 16-bit copy of the weights (arXiv 2306.10209, section 4.2)."""
 _NF4_CONSTANT_BYTES: Final = 1 / 64 + 4 / (64 * 256)
 """QLoRA (arXiv 2305.14314, section 3): an 8-bit constant a block of 64, a fp32 one for 256 of those."""
 
@@ -80,26 +83,47 @@ def state_bytes(
     )
     per_state = state_bytes_per_weight(problem, table)
 
-    def divided(bytes_per_weight: FloatColumn, sharded: BoolColumn) -> tuple[FloatColumn, FloatColumn]:
-        return (
-            (bytes_per_weight / np.where(sharded, shards.dense_ranks, 1.0))[row],
-            (bytes_per_weight / np.where(sharded, shards.expert_ranks, 1.0))[row],
-        )
+    mixture = any(block.experts for block in problem.model.blocks)
 
-    def total(factors: tuple[FloatColumn, FloatColumn]) -> FloatColumn:
-        return factors[0] * weights.trainable_dense + factors[1] * weights.trainable_expert
+    def total(
+        bytes_per_weight: FloatColumn, sharded: BoolColumn, dense: FloatColumn, expert: FloatColumn
+    ) -> FloatColumn:
+        result = (bytes_per_weight / np.where(sharded, shards.dense_ranks, 1.0))[row] * dense
+        if mixture:
+            result += (bytes_per_weight / np.where(sharded, shards.expert_ranks, 1.0))[row] * expert
+        return result
 
-    dense, expert = divided(stored * on_device, shards.weights)
-    parameters = dense * weights.dense + expert * weights.expert
+    def trained(bytes_per_weight: FloatColumn, sharded: BoolColumn) -> FloatColumn:
+        return total(bytes_per_weight, sharded, weights.trainable_dense, weights.trainable_expert)
+
+    parameters = total(stored * on_device, shards.weights, weights.dense, weights.expert)
     if problem.workload.fine_tuning is not None:
-        parameters = parameters + total(divided(trained_bytes * on_device, shards.weights))
-    gradients = total(divided(gradient_bytes * _gradients_on_device(table), shards.gradients))
-    states = total(divided(per_state * states_here, shards.states))
+        parameters += trained(trained_bytes * on_device, shards.weights)
+    secondary = table.secondary_shard_size > 1
+    if secondary.any():
+        second = np.where(secondary, _SECONDARY_BYTES / table.secondary_shard_size, 0.0)
+        parameters += second[row] * (weights.dense + weights.expert)
+    gradients = trained(gradient_bytes * _gradients_on_device(table), shards.gradients)
+    states = trained(per_state * states_here, shards.states)
+    return StateBytes(
+        parameters, gradients, states, _step_gradients(table, stages, gradient_bytes, states_here, trained, shards)
+    )
+
+
+def _step_gradients(
+    table: StrategyTable,
+    stages: StageRows,
+    gradient_bytes: FloatColumn,
+    states_here: FloatColumn,
+    trained: Callable[[FloatColumn, BoolColumn], FloatColumn],
+    shards: Sharding,
+) -> FloatColumn:
     copies = flag(table, "copies_gradients_to_fp32") & (gradient_bytes < _MASTER_BYTES)
-    step = total(divided(np.where(copies, _MASTER_BYTES * states_here, 0.0), shards.states))
-    at_once = np.where(table.zero_stage == 3, number(table, "step_elements"), 0.0)[row]
-    step = np.where(at_once > 0, np.minimum(step, _MASTER_BYTES * at_once), step)
-    return StateBytes(parameters, gradients, states, step)
+    if not copies.any():
+        return np.zeros(len(stages))
+    step = trained(np.where(copies, _MASTER_BYTES * states_here, 0.0), shards.states)
+    limit = np.where(table.zero_stage == 3, number(table, "step_elements"), 0.0)
+    return np.minimum(step, np.where(limit > 0, _MASTER_BYTES * limit, np.inf)[stages.row])
 
 
 def trained_weight_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
@@ -122,4 +146,4 @@ def state_bytes_per_weight(problem: Problem, table: StrategyTable) -> FloatColum
 def _gradients_on_device(table: StrategyTable) -> FloatColumn:
     """ZeRO-Offload (arXiv 2101.06840, section 4.2) moves reduced gradients to the host as they are made."""
     moved = table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme") & (table.zero_stage >= 2)
-    return np.where(moved & (table.framework == code("framework", "deepspeed")), 1.0 - table.offload_fraction, 1.0)
+    return np.where(moved & flag(table, "offloads_gradients"), 1.0 - table.offload_fraction, 1.0)

@@ -54,6 +54,16 @@ class LocalWeights:
 
 
 @dataclass(frozen=True)
+class HeaviestWeights:
+    """n strategies: the largest of each column of `LocalWeights` over a strategy's stages."""
+
+    dense: FloatColumn
+    expert: FloatColumn
+    trainable_dense: FloatColumn
+    trainable_expert: FloatColumn
+
+
+@dataclass(frozen=True)
 class BlockWeights:
     """n strategies: parameters of the largest block on one rank, without data-parallel sharding."""
 
@@ -135,6 +145,14 @@ def local_weights(problem: Problem, table: StrategyTable, stages: StageRows, end
         + np.where(stages.last, ends.trainable_last[stages.row], 0.0)
     )
     return LocalWeights(dense, expert, trained, trained_expert, blocks_dense + expert)
+
+
+def heaviest_weights(weights: LocalWeights, stages: StageRows) -> HeaviestWeights:
+    """What the fullest ranks load, save and offload; dense and expert weights may peak on different stages."""
+    names = ("dense", "expert", "trainable_dense", "trainable_expert")
+    columns = {id(getattr(weights, name)): getattr(weights, name) for name in names}
+    largest = {key: np.maximum.reduceat(column, stages.start) for key, column in columns.items()}
+    return HeaviestWeights(**{name: largest[id(getattr(weights, name))] for name in names})
 
 
 def expert_ranks(table: StrategyTable) -> FloatColumn:
