@@ -50,8 +50,11 @@ class SearchRunner:
         started = time.monotonic()
         request, past = self._begin(search_id, job)
 
+        stored = {trial.number for trial in past}
+
         def report(progress: Progress, trials: Sequence[Trial]) -> None:
-            self._store_block(search_id, job, progress, trials)
+            # A search that resumes replays the trials it was given, and reports them as it passes.
+            self._store_block(search_id, job, progress, [trial for trial in trials if trial.number not in stored])
 
         try:
             result = self._solve(request, past=past, report=report, cancelled=job.should_stop)

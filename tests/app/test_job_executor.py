@@ -210,8 +210,14 @@ def test_a_worker_that_ends_gives_the_search_back(bench: Bench) -> None:
     assert bench.job().state == "queued"
 
     resumed: list[Sequence[Trial]] = []
-    bench.executor(lambda past, *_: resumed.append(past)).execute(bench.job_id)
+
+    def second(past: Sequence[Trial], report: Report, cancelled: Callable[[], bool]) -> None:
+        resumed.append(past)
+        report(progress(3), [*past, trial(2)])
+
+    bench.executor(second).execute(bench.job_id)
     assert resumed == [[trial(0), trial(1)]]
+    assert bench.trial_numbers() == [0, 1, 2]
     assert bench.search().status == "succeeded"
 
 

@@ -49,9 +49,11 @@ def server(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
 
 def worker_of(server: subprocess.Popen[bytes]) -> int | None:
     """The process id of the worker: the child that multiprocessing started for our code."""
-    for child in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
-        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-            return int(child)
+    # Linux lists children by the thread that started them.
+    for children in Path(f"/proc/{server.pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            if is_running(int(child)) and b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
     return None
 
 
