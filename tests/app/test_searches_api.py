@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from jsonschema_rs import Draft202012Validator
 
 from app.main import create_app
 from app.schemas.examples import FSDP_STRATEGY, SEARCH
@@ -244,3 +246,23 @@ class TestWatchSearch:
         last = re.findall(r"^id: (\d+)$", client.get(address).text, re.MULTILINE)[-1]
         again = client.get(address, headers={"Last-Event-ID": last})
         assert re.findall(r"^event: (\w+)$", again.text, re.MULTILINE) == ["done"]
+
+
+class TestRealSearch:
+    def test_finds_plans_as_described(self, client: TestClient, http_app: FastAPI, work: Work) -> None:
+        current = {"framework": "fsdp2", "context_parallel_size": 2, "activation_checkpointing": "full"}
+        search_id = create(client, budget={"trials": 16, "seconds": 60}, current=current, plans=3)["id"]
+        work()
+        search = client.get(f"/v1/searches/{search_id}").json()
+        assert search["status"] == "succeeded", search["error"]
+        schemas = http_app.openapi()["components"]["schemas"]
+        Draft202012Validator({"$ref": "#/components/schemas/Search", "components": {"schemas": schemas}}).validate(
+            search
+        )
+        result = search["result"]
+        assert [plan["rank"] for plan in result["plans"]] == [1, 2, 3]
+        assert all(plan["fits"] and plan["explanation"] for plan in result["plans"])
+        assert result["plans"][0]["time"]["step_seconds"] <= result["plans"][1]["time"]["step_seconds"]
+        assert result["stopped_by"] == "trials"
+        assert result["current"] is not None
+        assert "mode left out: analytical" in result["assumptions"]
