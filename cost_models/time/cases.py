@@ -48,6 +48,8 @@ class LayerCases:
     """u distinct cases with the sizes that every operator needs; columns (u,)."""
 
     table: StrategyTable
+    piped: BoolColumn
+    """Whether there is a pipeline."""
     coefficients: Coefficients
     tokens: FloatColumn
     """Of one micro-batch on one rank, before sequence parallelism splits them."""
@@ -116,7 +118,8 @@ def _stages(framework: Framework, name: str) -> tuple[int, ...]:
 
 def layer_cases(problem: Problem, table: StrategyTable, coefficients: Coefficients) -> tuple[LayerCases, IntColumn]:
     """The distinct cases of a table and the number of each row's case."""
-    representatives, number = distinct_rows([getattr(table, name) for name in CASE_COLUMNS])
+    piped = table.pipeline_parallel_size > 1
+    representatives, number = distinct_rows([*(getattr(table, name) for name in CASE_COLUMNS), piped])
     cases = table.take(representatives)
     sequence = float(problem.workload.sequence_length)
     tensor = cases.tensor_parallel_size.astype(np.float64)
@@ -125,6 +128,7 @@ def layer_cases(problem: Problem, table: StrategyTable, coefficients: Coefficien
     return (
         LayerCases(
             table=cases,
+            piped=piped[representatives],
             coefficients=coefficients,
             tokens=tokens,
             shard_tokens=np.where(cases.sequence_parallel, tokens / tensor, tokens),

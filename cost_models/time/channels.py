@@ -52,12 +52,13 @@ def channel(cluster: Cluster, links: LinkCoefficients, size: IntColumn, stride: 
     inside, nic = _inside_bandwidth(cluster, links, group), _nic_bandwidth(cluster, links, group)
     kept = (group.per_domain - 1) / group.size / inside
     left = (group.size - group.per_domain) / group.size / nic
-    hop = np.where(spread, links.inter_hop_seconds, links.intra_hop_seconds)
+    across = _inter_hop_seconds(cluster, links)
+    hop = np.where(spread, across, links.intra_hop_seconds)
     return Channel(
         size=group.size,
         share=(group.size - 1) / group.size,
-        ring_seconds=np.where(alone, 0.0, _ring_latency(links, group)),
-        tree_seconds=np.where(alone, 0.0, _tree_latency(links, group)),
+        ring_seconds=np.where(alone, 0.0, _ring_latency(links, across, group)),
+        tree_seconds=np.where(alone, 0.0, _tree_latency(links, across, group)),
         bytes_per_s=np.where(spread, np.minimum(inside, group.per_domain * nic), inside),
         exchange_seconds_per_byte=np.maximum(kept, left),
         send_seconds=np.where(alone, 0.0, links.base_seconds + hop),
@@ -67,14 +68,18 @@ def channel(cluster: Cluster, links: LinkCoefficients, size: IntColumn, stride: 
     )
 
 
-def _ring_latency(links: LinkCoefficients, group: Group) -> FloatColumn:
+def _inter_hop_seconds(cluster: Cluster, links: LinkCoefficients) -> float:
+    return links.efa_hop_seconds if cluster.inter_node.kind == "efa" else links.inter_hop_seconds
+
+
+def _ring_latency(links: LinkCoefficients, hop_seconds: float, group: Group) -> FloatColumn:
     inside = group.domains * (group.per_domain - 1) * links.intra_hop_seconds
-    return links.base_seconds + inside + (group.domains - 1) * links.inter_hop_seconds
+    return links.base_seconds + inside + (group.domains - 1) * hop_seconds
 
 
-def _tree_latency(links: LinkCoefficients, group: Group) -> FloatColumn:
+def _tree_latency(links: LinkCoefficients, hop_seconds: float, group: Group) -> FloatColumn:
     inside = (group.per_domain - 1) * links.intra_hop_seconds
-    across = np.ceil(np.log2(group.domains)) * links.inter_hop_seconds
+    across = np.ceil(np.log2(group.domains)) * hop_seconds
     return links.base_seconds + 2 * (inside + across)
 
 

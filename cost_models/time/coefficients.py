@@ -33,6 +33,7 @@ class LinkCoefficients:
     base_seconds: float
     intra_hop_seconds: float
     inter_hop_seconds: float
+    efa_hop_seconds: float
     intra_efficiency: float
     inter_efficiency: float
     inter_decline: float
@@ -60,6 +61,7 @@ class FrameworkCoefficients:
     hidden_tensor_traffic: float
     hidden_pipeline_traffic: float
     operator_overhead: float
+    piped_tensor_seconds: float
     step_seconds: float
 
 

@@ -36,6 +36,9 @@ SOFTMAX: Final = (4.0, 6.0)
 """Scale, mask and softmax in one kernel."""
 PLAIN_SOFTMAX: Final = (20.0, 16.0)
 """Mask added, fp32 softmax, cast back."""
+EAGER_ATTENTION_OPERATORS: Final = (12.0, 16.0)
+"""Operators of eager attention beside its two products: views, permutations, an output buffer, mask, softmax, copies
+(Megatron-LM's DotProductAttention; transformers' eager_attention_forward)."""
 PERMUTE: Final = (8.0, 8.0)
 """Tokens sorted by expert and back, weighted by their gate."""
 
@@ -133,7 +136,7 @@ def _softmax(shape: AttentionShape, cases: LayerCases, *, dropout: bool, flash: 
     elements = shape.batch_heads * shape.queries * shape.keys
     forward, backward = _choose(cases, SOFTMAX, PLAIN_SOFTMAX)
     more = DROPOUT if dropout else (0.0, 0.0)
-    operators = np.where(cases.fused, 4.0, 8.0) + dropout
+    operators = np.where(cases.fused, EAGER_ATTENTION_OPERATORS[0], EAGER_ATTENTION_OPERATORS[1]) + dropout
     return Traffic(elements * (forward + more[0]), elements * (backward + more[1]), operators)
 
 

@@ -32,6 +32,8 @@ COMPILED_OPERATORS: Final = 0.35
 """Element-wise operators left after torch.compile has fused them: about one between two matrix products."""
 BACKWARD_OPERATORS: Final = 1.25
 """Backward issues about twice the kernels, from C++ and without the modules' Python."""
+CHECKPOINT_OPERATORS: Final = 15.0
+"""A checkpointed layer saves and restores the states of the random generators and detaches its inputs."""
 COLLECTIVE_OPERATORS: Final = 4.0
 """A collective of torch.distributed costs the CPU as much as some operators: stream events, work objects."""
 ALTERNATE_PRODUCTS: Final = 0.5
@@ -87,8 +89,11 @@ def _block_seconds(
     problem: Problem, block: Block, cases: LayerCases, network: Network, groups: CaseGroups, device: Device
 ) -> LayerSeconds:
     work = _work(problem, block, cases, network, groups, device)
-    forward, recomputed_operators = _forward(work, cases, device)
+    forward = _forward(work, cases, device)
     cpu = _operators(work, cases) * _operator_seconds(cases, device)
+    cpu = cpu + np.where(
+        cases.piped & (cases.tensor > 1), cases.tensor * cases.coefficient("piped_tensor_seconds"), 0.0
+    )
     waits = work.tensor.forward + work.context.forward + work.expert.forward
     backward_waits = work.tensor.backward + work.context.backward + work.expert.backward
     input_gradient, weight_gradient = _backward(work, cases, device)
@@ -96,6 +101,8 @@ def _block_seconds(
     again = np.where(cases.full, 1.0, 0.0)
     recompute = np.where(cases.full, forward, _selective(work, cases, device))
     idle = np.maximum(0.0, cpu - waits - forward)
+    cpu_again = cpu + CHECKPOINT_OPERATORS * _operator_seconds(cases, device)
+    idle_again = np.maximum(0.0, cpu_again - waits - forward)
     moe_again = np.maximum(again, cases.recomputes("moe"))
     extra = work.adapters.weights
     frozen = problem.workload.fine_tuning is not None
@@ -104,7 +111,7 @@ def _block_seconds(
         forward=forward + idle,
         input_gradient=input_gradient + late,
         weight_gradient=weight_gradient,
-        recompute=recompute + np.where(cases.full, idle, recomputed_operators * 0.0),
+        recompute=recompute + again * idle_again,
         tensor=work.tensor.forward + work.tensor.backward,
         tensor_recompute=again * work.tensor.forward,
         context=work.context.forward + work.context.backward,
@@ -171,20 +178,19 @@ def _eager(shape: AttentionShape, cases: LayerCases, device: Device) -> tuple[Fl
     return forward, 2 * forward
 
 
-def _forward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
+def _forward(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
     casts = cast_bytes(cases, work.attention.cast_elements + work.dense.cast_elements + work.routed.cast_elements)
     weights = work.attention.weights + work.dense.weights + work.routed.weights
     casts = casts + np.where(cases.fact("casts_weights"), 6.0 * weights, 0.0)
-    operators = _operators(work, cases)
-    seconds = (
+    seconds: FloatColumn = (
         work.attention.forward
         + work.dense.forward
         + work.routed.forward
         + work.core[0]
         + device.memory_seconds(work.traffic.forward + casts + work.adapters.forward_bytes)
-        + operators * device.kernels.kernel_gap_seconds
+        + _operators(work, cases) * device.kernels.kernel_gap_seconds
     )
-    return seconds, operators
+    return seconds
 
 
 def _backward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:

@@ -25,6 +25,7 @@ def network(nodes: int, **fields: Any) -> Network:
         base_seconds=0.0,
         intra_hop_seconds=0.0,
         inter_hop_seconds=0.0,
+        efa_hop_seconds=0.0,
         intra_efficiency=1.0,
         inter_efficiency=1.0,
         inter_decline=0.0,

@@ -84,7 +84,7 @@ class TestPipeline:
             timed(llama(), megatron(1, 4, layers_per_stage=layers)).step_seconds[0]
             for layers in ([8, 8, 8, 8], [14, 6, 6, 6])
         )
-        assert uneven > 1.4 * even
+        assert uneven > 1.25 * even
 
     def test_bounding_stages_stand_for_all_where_the_middle_is_alike(self) -> None:
         problem = llama()
@@ -187,9 +187,7 @@ class TestTraffic:
 class TestLaunches:
     def test_graphs_help_where_the_cpu_is_slower_than_the_gpu(self) -> None:
         problem = make_problem("gpt-2-xl", h100(1), sequence_length=1024, global_batch_size=64)
-        issued, replayed = (
-            timed(problem, megatron(8, 1, zero_stage=0, cuda_graphs=flag)).step_seconds[0] for flag in (False, True)
-        )
+        issued, replayed = (timed(problem, megatron(1, 1, cuda_graphs=flag)).step_seconds[0] for flag in (False, True))
         assert replayed < 0.9 * issued
 
     def test_and_not_where_products_are_large(self) -> None:
