@@ -51,6 +51,9 @@ LATTICE_FIELDS: Final = frozenset(
 )
 """Fields with an axis of their own; any other field that `space` names becomes one."""
 
+Checkpointing = tuple[str, float | int | None]
+"""A mode, and a share of the stage's layers (float) or a number of layers (int); None: all."""
+
 
 @dataclass(frozen=True)
 class Axes:
@@ -72,12 +75,22 @@ class Axes:
     expert: tuple[int, ...]
     expert_tensor: tuple[int | None, ...]
     """0 stands for the tensor size."""
-    checkpointing: tuple[tuple[str, float | int | None], ...]
-    """Pairs of a mode and a share of the stage's layers (float) or a number of layers (int), the leanest last."""
+    checkpointing: tuple[Checkpointing, ...]
+    """The leanest last."""
     offload: tuple[tuple[str, float], ...]
     """Pairs of a kind and a fraction, the leanest on the GPU last."""
     others: Mapping[str, tuple[Any, ...]]
     """Fields of `space` without an axis of their own."""
+
+    @property
+    def whole_checkpointing(self) -> tuple[Checkpointing, ...]:
+        """Those that treat all layers of a stage alike, or that `space` names."""
+        return tuple(choice for choice in self.checkpointing if choice not in self.partial_checkpointing)
+
+    @property
+    def partial_checkpointing(self) -> tuple[Checkpointing, ...]:
+        """Those of a share of the layers."""
+        return tuple((mode, value) for mode, value in self.checkpointing if isinstance(value, float) and value < 1)
 
     @property
     def combinations(self) -> int:
@@ -172,11 +185,11 @@ def _expert_axes(search: SearchProblem, framework: Framework) -> dict[str, Any]:
     }
 
 
-def _checkpointing(search: SearchProblem, framework: Framework) -> tuple[tuple[str, float | int | None], ...]:
+def _checkpointing(search: SearchProblem, framework: Framework) -> tuple[Checkpointing, ...]:
     modes = _named(search.space, "activation_checkpointing") or framework.activation_checkpointing
     able = [mode for mode in modes if mode in framework.activation_checkpointing] or list(modes)
     layers = sorted(_named(search.space, "checkpointed_layers"))
-    pairs: list[tuple[str, float | int | None]] = []
+    pairs: list[Checkpointing] = []
     for mode in sorted(able, key=ACTIVATION_CHECKPOINTING.index):
         if mode == "none":
             pairs.append((mode, None))

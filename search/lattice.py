@@ -20,7 +20,7 @@ import numpy.typing as npt
 from cost_models.cluster import Cluster
 from cost_models.framework import Framework
 from cost_models.strategy import MISSING, BoolColumn, Column, IntColumn, PartialColumns, code
-from search.axes import Axes, lattice_axes
+from search.axes import Axes, Checkpointing, lattice_axes
 from search.problem import SearchProblem
 from search.space import encode
 
@@ -95,10 +95,22 @@ class Lattice:
             }
         )
 
-    def with_checkpointing(self, columns: Columns) -> Iterator[Columns]:
-        """With every checkpointing, at most about `BLOCK_ROWS` at a time."""
-        for block in blocks(columns, max(1, BLOCK_ROWS // len(self.axes.checkpointing))):
-            yield _with_checkpointing(self.axes, block)
+    def with_checkpointing(self, columns: Columns, choices: Sequence[Checkpointing]) -> Columns:
+        """Each row with each of the given choices, in order; shares that amount to no choice of their own left out."""
+        modes = [code("activation_checkpointing", mode) for mode, _ in choices]
+        shares = [value if isinstance(value, float) else 1.0 for _, value in choices]
+        counts = [value if isinstance(value, int) else MISSING for _, value in choices]
+        # On its axis a share follows the next lower one.
+        lower = [max((share for share in shares if share < own), default=0.0) for own in shares]
+        crossed = cross(
+            columns, activation_checkpointing=modes, checkpointed_layers=counts, share=shares, lower_share=lower
+        )
+        share, lower_share, stage_layers = crossed.pop("share"), crossed.pop("lower_share"), crossed["stage_layers"]
+        layers = np.ceil(share * stage_layers).astype(np.int64)
+        crossed["checkpointed_layers"] = np.where(share < 1, layers, crossed["checkpointed_layers"])
+        # Shares of a small stage may round to the same count, or to the whole stage.
+        own = (layers < stage_layers) & (layers > np.ceil(lower_share * stage_layers))
+        return keep(crossed, (share == 1) | own)
 
     def plain(self, columns: Columns) -> PartialColumns | None:
         """Without offload, row by row; None: the axes hold no such candidates."""
@@ -108,13 +120,17 @@ class Lattice:
         kind = np.full(rows_of(columns), code("offload", "none"))
         return self._partial({**columns, "offload": kind, "offload_fraction": np.full(len(kind), fractions[0])})
 
-    def offloaded(self, columns: Columns) -> Iterator[PartialColumns]:
-        """With every kind of offload that the framework has for the row."""
+    def offloaded(self, columns: Columns) -> Iterator[tuple[PartialColumns, IntColumn]]:
+        """With every kind of offload that the framework has for a row, and which rows these are."""
         for kind, fraction in self.axes.offload:
-            rows = keep(columns, self._can_offload(columns, kind))
-            if kind != "none" and rows_of(rows):
-                filled = np.full(rows_of(rows), code("offload", kind))
-                yield self._partial({**rows, "offload": filled, "offload_fraction": np.full(len(filled), fraction)})
+            rows = np.flatnonzero(self._can_offload(columns, kind))
+            if kind != "none" and len(rows):
+                filled = np.full(len(rows), code("offload", kind))
+                fractions = np.full(len(rows), fraction)
+                yield (
+                    self._partial({**keep(columns, rows), "offload": filled, "offload_fraction": fractions}),
+                    rows,
+                )
 
     def variants(self) -> int:
         """Candidates of one layout with one micro-batch size."""
@@ -236,24 +252,3 @@ def _with_experts(columns: Columns, axes: Axes) -> Columns:
     ranks = tensor * columns["context_parallel_size"] * columns["data_parallel_size"]
     expert_ranks = columns["expert_parallel_size"] * np.maximum(columns["expert_tensor_parallel_size"], 1)
     return keep(columns, (ranks % expert_ranks == 0) & ~(follows & (tensor == 1)))
-
-
-def _with_checkpointing(axes: Axes, columns: Columns) -> Columns:
-    modes = [code("activation_checkpointing", mode) for mode, _ in axes.checkpointing]
-    # A share (float) of the stage's layers, or a number of layers (int).
-    shares = [value if isinstance(value, float) else 0.0 for _, value in axes.checkpointing]
-    counts = [value if isinstance(value, int) else MISSING for _, value in axes.checkpointing]
-    crossed = cross(
-        columns,
-        activation_checkpointing=modes,
-        share=shares,
-        # On its axis a share follows the next lower one.
-        lower_share=[max((s for s in shares if s < share), default=0.0) for share in shares],
-        checkpointed_layers=counts,
-    )
-    share, lower, stage_layers = crossed.pop("share"), crossed.pop("lower_share"), crossed["stage_layers"]
-    partly = (share > 0) & (share < 1)
-    layers = np.ceil(share * stage_layers).astype(np.int64)
-    crossed["checkpointed_layers"] = np.where(partly, layers, crossed["checkpointed_layers"])
-    # Shares of a small stage that round to the same count, or to the whole stage, are one candidate.
-    return keep(crossed, ~partly | ((layers < stage_layers) & (layers > np.ceil(lower * stage_layers))))

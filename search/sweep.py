@@ -30,9 +30,9 @@ MICRO_BATCH_RULES: Final = bit(VIOLATIONS, "batch_not_divisible") | bit(
 def sweep(evaluator: Evaluator, frameworks: Sequence[str], watch: Watch, report: Callable[[Progress], None]) -> Sweep:
     """Score every candidate of every framework on every cluster size, or as many as the budget allows.
 
-    Two kinds are ruled out without a score of their own: candidates whose leanest relative (all recomputed, all
-    offloaded, the smallest micro-batch) does not fit at even odds, and offloads of what fits without, which take
-    longer; the latter are scored where the objective is the front.
+    Ruled out without a score of their own are candidates whose leanest relative (all recomputed, all offloaded, the
+    smallest micro-batch) does not fit at even odds; and, except where the objective is the front, offloads and partly
+    recomputed stages of what fits without, which only take longer.
     """
     lattices = [
         (index, build_lattice(evaluator.search, cluster, framework))
@@ -58,12 +58,13 @@ class _LatticeSweep:
     def __init__(self, evaluator: Evaluator, keeper: Keeper, cluster: int, lattice: Lattice) -> None:
         self.evaluator, self.keeper = evaluator, keeper
         self.cluster, self.lattice = cluster, lattice
+        self.wants_front = evaluator.search.objective == "pareto"
 
     def run(self, watch: Watch) -> StoppedBy | None:
         """Score it; say why not all of it could be."""
         for layouts in self.lattice.layout_blocks():
             for block in blocks(self.lattice.with_micro_batches(self._possible_layouts(layouts)), BLOCK_ROWS):
-                for rows in self.lattice.with_checkpointing(self._possible(block)):
+                for rows in blocks(self._possible(block), BLOCK_ROWS // len(self.lattice.axes.checkpointing)):
                     if stopped_by := watch.stopped_by():
                         return stopped_by
                     self._score(rows)
@@ -103,16 +104,38 @@ class _LatticeSweep:
         columns = {name: column[rows] for name, column in partial.columns.items()}
         self.keeper.add_nearest(self._evaluate(PartialColumns(columns, partial.layouts))[0])
 
-    def _score(self, rows: Columns) -> None:
+    def _score(self, columns: Columns) -> None:
+        """Score rows with all checkpointing and offload; parts of a stage where all of it fits and nothing does not."""
+        axes = self.lattice.axes
+        choices = axes.whole_checkpointing
+        fits, possible = self._score_rows(self.lattice.with_checkpointing(columns, choices))
+        if not axes.partial_checkpointing:
+            return
+        needed = possible.reshape(-1, len(choices))[:, -1]
+        if ("none", None) in choices and not self.wants_front:
+            needed &= ~fits.reshape(-1, len(choices))[:, choices.index(("none", None))]
+        some = keep(columns, needed)
+        if rows_of(some):
+            self._score_rows(self.lattice.with_checkpointing(some, axes.partial_checkpointing))
+
+    def _score_rows(self, rows: Columns) -> tuple[BoolColumn, BoolColumn]:
+        """(n,) which rows fit without offload, and which may fit with or without it at even odds."""
+        fits = np.zeros(rows_of(rows), dtype=np.bool_)
+        possible = fits.copy()
+        offloadable = ~fits
         plain = self.lattice.plain(rows)
         if plain is not None:
             candidates, inside = self._evaluate(plain)
             self.keeper.add(candidates.take(inside))
-            needs_offload = candidates.valid & ~candidates.fits
-            rows = keep(rows, candidates.valid if self.evaluator.search.objective == "pareto" else needs_offload)
-        for partial in self.lattice.offloaded(rows):
+            fits = candidates.fits & inside
+            possible = candidates.fits | candidates.fits_at_even_odds
+            offloadable = candidates.valid if self.wants_front else candidates.valid & ~candidates.fits
+        chosen = np.flatnonzero(offloadable)
+        for partial, which in self.lattice.offloaded(keep(rows, chosen)):
             candidates, inside = self._evaluate(partial)
             self.keeper.add(candidates.take(inside))
+            possible[chosen[which]] |= candidates.fits | candidates.fits_at_even_odds
+        return fits, possible
 
     def _evaluate(self, partial: PartialColumns) -> tuple[Candidates, BoolColumn]:
         """Scores, and which rows have the values that `space` names."""
