@@ -23,12 +23,15 @@ def distinct_rows(columns: Sequence[npt.NDArray[np.integer | np.bool_]]) -> tupl
         low, high = int(column.min()), int(column.max())
         if low == high:
             continue
-        values, radix = column.astype(np.int64) - low, high - low + 1
+        values, radix = column, high - low + 1
         if size * radix > LOOKUP_SIZE:
             _, key, size = _number(key, size)
         if size * radix > LARGEST_KEY:
-            _, values, radix = _number(values, radix)
-        key = key * radix + values
+            _, values, radix = _number(column.astype(np.int64) - low, radix)
+            low = 0
+        key *= radix
+        key += values
+        key -= low
         size *= radix
     representatives, number, _ = _number(key, size)
     return representatives, number

@@ -1,0 +1,21 @@
+"""Distinct rows against a dictionary."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cost_models.time.distinct import distinct_rows
+
+VALUES = st.sampled_from([0, 1, 2, 7, -3, 10**6, 10**12, -(2**40)])
+
+
+@given(st.lists(st.tuples(VALUES, st.booleans(), VALUES, st.integers(0, 50), VALUES), min_size=1, max_size=40))
+def test_combinations_are_numbered_and_stand_for_themselves(rows: list[tuple[int, bool, int, int, int]]) -> None:
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    representatives, number = distinct_rows(columns)
+    assert len(representatives) == len(set(rows)) == number.max() + 1
+    for row, index in zip(rows, number, strict=True):
+        assert rows[representatives[index]] == row
+    np.testing.assert_array_equal(columns[0], np.array([row[0] for row in rows]))
