@@ -1,0 +1,216 @@
+"""Peaks: published runs, parts that add up, and what must grow or fall with each choice."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost_models.explicit_architecture import build_architecture
+from cost_models.memory import estimate_memory, fit
+from cost_models.problem import Problem
+from cost_models.results import MEMORY_PARTS, PEAK_MOMENTS, MemoryEstimate
+from cost_models.stages import all_stages
+from cost_models.workload import FineTuning, Workload
+from tests.cost_models.problems import h100, make_problem, megatron, resolved
+
+DATA = Path(__file__).parents[2] / "data"
+GIB = 2**30
+LLAMA = make_problem("llama-3-8b", h100(2), global_batch_size=64)
+MIXTRAL = make_problem("mixtral-8x7b", h100(2), global_batch_size=64)
+
+CHECKPOINTING = ("none", "selective", "full")
+STRATEGIES = st.fixed_dictionaries(
+    {
+        "framework": st.sampled_from(["megatron-lm", "fsdp2"]),
+        "tensor_parallel_size": st.sampled_from([1, 2, 4]),
+        "pipeline_parallel_size": st.sampled_from([1, 2, 4]),
+        "micro_batch_size": st.sampled_from([1, 2, 4]),
+        "activation_checkpointing": st.sampled_from(CHECKPOINTING),
+        "kernels": st.sampled_from(["fused", "partly-fused", "eager"]),
+        "zero_stage": st.sampled_from([0, 2, 3]),
+        "context_parallel_size": st.sampled_from([1, 2]),
+        "precision": st.sampled_from(["bf16", "fp8"]),
+        "compile": st.booleans(),
+        "expandable_segments": st.booleans(),
+    }
+)
+
+
+def estimated(problem: Problem, *strategies: dict[str, Any]) -> MemoryEstimate:
+    table = resolved(problem, *strategies)
+    return estimate_memory(problem, table, all_stages(problem.model, table))
+
+
+def peaks(problem: Problem, *strategies: dict[str, Any]) -> list[float]:
+    """Allocated bytes of the fullest stage of each strategy."""
+    found = estimated(problem, *strategies)
+    return found.peak_allocated_bytes[found.fullest].tolist()
+
+
+def published() -> list[dict[str, str]]:
+    lines = (DATA / "memory_published_runs.csv").read_text().splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+@pytest.mark.parametrize("run", published(), ids=lambda run: f"{run['name']}-{run['gib']}")
+def test_published_runs_are_met(run: dict[str, str]) -> None:
+    workload = json.loads(run["workload"])
+    if tuning := workload.pop("fine_tuning", None):
+        workload["fine_tuning"] = FineTuning(**{**tuning, "modules_to_save": tuple(tuning.get("modules_to_save", ()))})
+    cluster = {"nodes": int(run["nodes"]), "gpus_per_node": int(run["gpus_per_node"]), "gpu": run["gpu"]}
+    model = build_architecture(json.loads(run["architecture"]), sequence_length=workload["sequence_length"])
+    problem = Problem(model, make_problem("gpt-2-xl", cluster).cluster, Workload(**workload))
+    found = estimated(problem, json.loads(run["strategy"]))
+    stage = int(run["stage"]) if run["stage"] else int(found.fullest[0])
+    column = {
+        "allocated": found.peak_allocated_bytes,
+        "reserved": found.peak_reserved_bytes,
+        "device": found.peak_bytes,
+    }[run["statistic"]]
+    assert column[stage] / GIB == pytest.approx(float(run["gib"]), rel=float(run["tolerance"]))
+
+
+@given(st.lists(STRATEGIES, min_size=1, max_size=6), st.sampled_from([LLAMA, MIXTRAL]))
+@settings(max_examples=60)
+def test_parts_add_up_and_a_table_is_its_rows(strategies: list[dict[str, Any]], problem: Problem) -> None:
+    found = estimated(problem, *strategies)
+    assert set(found.parts) == set(MEMORY_PARTS)
+    for part in found.parts.values():
+        assert np.isfinite(part).all()
+        assert (part >= 0).all()
+    np.testing.assert_allclose(np.sum(list(found.parts.values()), axis=0), found.peak_bytes, rtol=1e-12)
+    assert (found.peak_allocated_bytes <= found.peak_reserved_bytes).all()
+    assert (found.peak_reserved_bytes <= found.peak_bytes).all()
+    assert (found.required_bytes <= found.peak_bytes * (1 + 1e-12)).all()
+    assert (found.peak_moment < len(PEAK_MOMENTS)).all()
+    for index, strategy in enumerate(strategies):
+        alone = estimated(problem, strategy)
+        mine = found.stages.row == index
+        np.testing.assert_allclose(found.peak_bytes[mine], alone.peak_bytes, rtol=1e-12)
+        fullest = found.fullest[index]
+        assert found.stages.row[fullest] == index
+        assert found.required_bytes[fullest] == found.required_bytes[mine].max()
+
+
+@given(STRATEGIES, st.sampled_from([LLAMA, MIXTRAL]))
+@settings(max_examples=60)
+def test_more_tokens_need_more_memory(strategy: dict[str, Any], problem: Problem) -> None:
+    longer = Problem(problem.model, problem.cluster, Workload(8192, problem.workload.global_batch_size))
+    once, twice = peaks(problem, strategy, {**strategy, "micro_batch_size": 2 * strategy["micro_batch_size"]})
+    assert once <= twice
+    assert once <= peaks(longer, strategy)[0]
+
+
+@given(STRATEGIES, st.sampled_from([LLAMA, MIXTRAL]))
+@settings(max_examples=60)
+def test_recomputing_more_needs_less_memory(strategy: dict[str, Any], problem: Problem) -> None:
+    none, selective, full = peaks(problem, *({**strategy, "activation_checkpointing": mode} for mode in CHECKPOINTING))
+    assert none * (1 + 1e-12) >= selective
+    assert selective * (1 + 1e-12) >= full
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero_stages"), [("megatron-lm", (0, 1)), ("deepspeed", (1, 2, 3)), ("fsdp2", (0, 2, 3))]
+)
+def test_sharding_more_needs_less_memory(framework: str, zero_stages: tuple[int, ...]) -> None:
+    problem = make_problem("llama-3-70b", h100(8))
+    fields = {"framework": framework, "activation_checkpointing": "full"}
+    found = peaks(problem, *({**fields, "zero_stage": stage} for stage in zero_stages))
+    assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "fsdp2", "nanotron"])
+def test_tensor_parallelism_needs_less_memory(framework: str) -> None:
+    problem = make_problem("llama-3-70b", h100(8))
+    sizes = (1, 2, 4, 8)
+    found = peaks(problem, *({"framework": framework, "tensor_parallel_size": size} for size in sizes))
+    assert found == sorted(found, reverse=True)
+
+
+def test_checkpointing_some_layers_lies_between_none_and_all() -> None:
+    fields = {"framework": "megatron-lm", "activation_checkpointing": "full"}
+    some = [{**fields, "checkpointed_layers": layers} for layers in (8, 16, 32)]
+    none, *found = peaks(LLAMA, {"framework": "megatron-lm"}, *some)
+    assert [none, *found] == sorted([none, *found], reverse=True)
+
+
+def test_the_loss_of_a_large_vocabulary_is_the_peak_of_the_last_stage() -> None:
+    found = estimated(
+        LLAMA, {"framework": "megatron-lm", "pipeline_parallel_size": 4, "activation_checkpointing": "full"}
+    )
+    assert PEAK_MOMENTS[found.peak_moment[-1]] == "loss"
+    # One copy in bf16 and one in fp32, worked on in place.
+    assert found.parts["logits"][-1] == 4096 * 128256 * 6
+    assert found.parts["logits"][0] == 0
+
+
+def test_fused_and_compiled_losses_keep_less() -> None:
+    fused = make_problem("llama-3-8b", h100(2), global_batch_size=64, fused_loss=True)
+    fields = {"framework": "fsdp2", "activation_checkpointing": "full", "micro_batch_size": 4}
+    plain, compiled = estimated(LLAMA, fields), estimated(LLAMA, {**fields, "compile": True})
+    chunked = estimated(fused, fields)
+    logits = 4 * 4096 * 128256
+    assert plain.parts["logits"][0] == 12 * logits
+    assert compiled.peak_allocated_bytes[0] < plain.peak_allocated_bytes[0]
+    assert chunked.peak_allocated_bytes[0] < plain.peak_allocated_bytes[0]
+
+
+def test_fp8_copies_of_weights_are_kept_beside_bf16_ones() -> None:
+    problem = make_problem("llama-3-8b", h100(1))
+    bf16, fp8 = (estimated(problem, megatron(1, 1, precision=precision)) for precision in ("bf16", "fp8"))
+    matrices = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    norms = 32 * 2 * 4096
+    assert fp8.parts["parameters"][0] - bf16.parts["parameters"][0] == 2 * (matrices + norms)
+
+
+class TestFit:
+    def test_at_even_odds_the_bound_is_the_figure_itself(self) -> None:
+        found = estimated(LLAMA, {"framework": "fsdp2"})
+        judged = fit(LLAMA, found, 0.5)
+        assert judged.required_upper_bytes[0] == found.required_bytes[found.fullest[0]]
+
+    def test_probability_bound_and_verdict_agree(self) -> None:
+        strategies = [{"framework": "fsdp2", "micro_batch_size": size} for size in (1, 2, 4)]
+        strategies += [{"framework": "ddp"}, {"framework": "megatron-lm", "tensor_parallel_size": 8}]
+        found = estimated(LLAMA, *strategies)
+        capacity = LLAMA.cluster.capacity_bytes
+        for confidence in (0.5, 0.8, 0.95):
+            judged = fit(LLAMA, found, confidence)
+            np.testing.assert_array_equal(judged.required_upper_bytes <= capacity, judged.fits)
+            np.testing.assert_array_equal(judged.oom_probability <= 1 - confidence + 1e-6, judged.fits)
+        assert not judged.fits[3]
+        assert judged.fits[4]
+
+    def test_offload_needs_a_host_that_is_known_and_large_enough(self) -> None:
+        fields = {"framework": "deepspeed", "zero_stage": 2, "offload": "optimizer", "activation_checkpointing": "full"}
+        known = make_problem("llama-3-8b", h100(1), global_batch_size=64)
+        unknown = make_problem(
+            "llama-3-8b", {"nodes": 1, "gpus_per_node": 8, "gpu": "h100-sxm5-80gb"}, global_batch_size=64
+        )
+        found = estimated(known, fields)
+        # fp32 masters, moments and gradients, and a 16-bit staging copy, over all ranks of the only node
+        assert found.host_bytes_per_node["steady"][0] == pytest.approx(18 * known.model.parameters)
+        assert fit(known, found, 0.9).fits[0]
+        assert not fit(unknown, estimated(unknown, fields), 0.9).fits[0]
+
+    def test_nvme_holds_what_is_offloaded_to_it(self) -> None:
+        fields = {"framework": "deepspeed", "zero_stage": 3, "offload": "nvme"}
+        found = estimated(LLAMA, fields)
+        # masters, moments, gradients and the 16-bit weights, on two nodes
+        assert found.nvme_bytes_per_node[0] == pytest.approx(18 * LLAMA.model.parameters / 2)
+        assert found.parts["optimizer_states"][0] == 0
+
+    def test_weights_placed_before_they_are_sharded_must_fit_too(self) -> None:
+        problem = make_problem("llama-3-70b", h100(8))
+        fields = {"framework": "fsdp2", "activation_checkpointing": "full"}
+        found = estimated(problem, fields, {**fields, "checkpoint_loading": "every-rank"})
+        assert found.device_load_peak_bytes[1] > 4 * problem.model.parameters
+        assert fit(problem, found, 0.9).fits.tolist() == [True, False]
+        assert found.host_bytes_per_node["load_peak"][1] == pytest.approx(8 * 4 * problem.model.parameters)
