@@ -44,11 +44,11 @@ def data_parallel_seconds(
     before = np.maximum(0.0, traffic.gather - np.where(hides_gather, window, 0.0))
     before = np.maximum(before, traffic.gather_tail)
     # In backward gathers and reductions share the link; micro-batches that do not reduce only gather.
-    with_reduction = np.where(again, traffic.gather, 0.0) + traffic.reduce
+    with_reduction = np.where(again, traffic.gather_again, 0.0) + traffic.reduce
     reducing = np.maximum(
         np.maximum(0.0, with_reduction - backward * np.where(every_gather, 1.0, once)), traffic.reduce_tail
     )
-    gathering = np.where(again, np.maximum(0.0, traffic.gather - backward), 0.0)
+    gathering = np.where(again, np.maximum(0.0, traffic.gather_again - backward), 0.0)
     exposed = gathers * before + reductions * reducing + (count - reductions) * gathering
     tied: FloatColumn = exposed + _tied_embedding_seconds(problem, table, layout, network)
     return tied
@@ -68,6 +68,8 @@ class _Traffic:
     gather: FloatColumn
     gather_tail: FloatColumn
     """What of it nothing can hide: the first layer's (or bucket's)."""
+    gather_again: FloatColumn
+    """For backward: from the second copy where there is one (hpZ, arXiv 2306.10209 section 3.2)."""
     reduce: FloatColumn
     reduce_tail: FloatColumn
 
@@ -89,15 +91,16 @@ class _Traffic:
         ):
             pieces = _pieces(weights, stage.layers, by_layer)
             gather = np.where(sharded, pieces * network.all_gather(groups.shard, weights * weight_bytes / pieces), 0.0)
+            copied = pieces * network.all_gather(layout.secondary, weights * weight_bytes / pieces)
+            gather_again = np.where(table.secondary_shard_size > 1, copied, gather)
             message = trained * gradient_bytes / pieces
             scattered = network.all_gather(groups.shard, message) + network.all_reduce(
                 groups.replicate, message / groups.shard.size
             )
             reduce = pieces * np.where(sharded, scattered, network.all_reduce(groups.shard, message))
             some = weights > 0
-            parts.append(
-                [np.where(some, value / reached, 0.0) for value in (gather, gather / pieces, reduce, reduce / pieces)]
-            )
+            times = (gather, gather / pieces, gather_again, reduce, reduce / pieces)
+            parts.append([np.where(some, seconds / reached, 0.0) for seconds in times])
         return cls(*(dense + routed for dense, routed in zip(*parts, strict=True)))
 
 

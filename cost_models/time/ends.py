@@ -14,6 +14,7 @@ from cost_models.time.collectives import Network
 from cost_models.time.communication import case_groups, element_bytes
 from cost_models.time.device import Device
 from cost_models.time.operators import Gemm, gemm_seconds
+from cost_models.vocabulary import padded_vocabulary
 
 LOSS_BYTES: Final = (38.0, 14.0)
 """Per logit, forward and backward: cast to fp32, maximum, subtraction, exponential, sum, product (Megatron-LM's
@@ -43,7 +44,8 @@ def embedding_seconds(problem: Problem, cases: LayerCases, network: Network, dev
     model = problem.model
     elements = cases.shard_tokens * model.hidden_size
     frozen = _frozen(problem, "embedding")
-    weights = (model.embedding_parameters / cases.tensor) + model.position_parameters + model.input_parameters
+    rows = padded_vocabulary(model, cases.table) / cases.tensor
+    weights = rows * model.hidden_size + model.position_parameters + model.input_parameters
     zero = np.zeros(len(cases))
     return EndSeconds(
         forward=device.memory_seconds(elements * EMBEDDING_BYTES[0])
@@ -60,7 +62,7 @@ def head_seconds(problem: Problem, cases: LayerCases, network: Network, device: 
     """Final norm, output projection over the padded vocabulary, and the loss."""
     model = problem.model
     hidden = np.full(len(cases), float(model.hidden_size))
-    vocabulary = np.ceil(model.vocab_size / cases.tensor)
+    vocabulary = padded_vocabulary(model, cases.table) / cases.tensor
     ones = np.ones(len(cases))
     rate, element = device.wide_rate(cases.table.precision), element_bytes(cases)
     forward, dgrad, wgrad = (

@@ -20,6 +20,7 @@ RANK_COLUMNS: Final = (
     "context_parallel_size",
     "data_parallel_size",
     "data_parallel_replicate_size",
+    "secondary_shard_size",
     "pipeline_parallel_size",
     "expert_parallel_size",
     "expert_tensor_parallel_size",
@@ -44,6 +45,8 @@ class RankLayout:
     """Data times context ranks, the shard group inside the replicate group."""
     routed: ShardGroups
     """What expert and expert-tensor ranks leave of tensor times context times data."""
+    secondary: Channel
+    """Ranks that share hpZ's second copy of the weights; one rank where there is none."""
     pipeline: Channel
     ends: Channel
     """First and last stage."""
@@ -61,6 +64,7 @@ def rank_layout(network: Network, table: StrategyTable) -> RankLayout:
     return RankLayout(
         dense=_shards(network, table, few, replicas, tensor, number),
         routed=_shards(network, table, few, np.maximum(inner // taken, 1), taken, number),
+        secondary=network.channel(few.secondary_shard_size, tensor).take(number),
         pipeline=network.channel(stages, inner).take(number),
         ends=network.channel(np.minimum(stages, 2), inner * (stages - 1)).take(number),
     )

@@ -164,6 +164,17 @@ class TestTraffic:
         ratio = often.parts["data_parallel"][0] / once.parts["data_parallel"][0]
         assert ratio == pytest.approx(8, rel=1e-6)
 
+    def test_a_second_copy_inside_the_node_spares_the_slow_fabric_one_of_three_passes(self) -> None:
+        problem = llama(8)
+        fabric = replace(problem.cluster.inter_node, bytes_per_s=problem.cluster.inter_node.bytes_per_s / 100)
+        strategy = {"framework": "deepspeed", "zero_stage": 3, "overlap_communication": False}
+        plain, copied = (
+            timed(with_cluster(problem, inter_node=fabric), strategy | {"secondary_shard_size": size})
+            for size in (1, 8)
+        )
+        # 16-bit weights forward, weights backward, 16-bit gradients (arXiv 2306.10209 section 3.2)
+        assert copied.parts["data_parallel"][0] == pytest.approx(2 / 3 * plain.parts["data_parallel"][0], rel=0.02)
+
     def test_imbalanced_experts_slow_dispatch_and_products(self) -> None:
         balanced, skewed = (
             timed(
