@@ -23,8 +23,8 @@ class Settings(BaseSettings):
     )
     queue_url: str = Field(
         default="",
-        description="`sqlite:///PATH`, `postgresql://…` or `redis://…`. Left out: PostgreSQL when the database is, "
-        "else an SQLite file beside it.",
+        description="`sqlite:///PATH`, `postgresql://…` or Redis (`redis://`, `rediss://`, `unix://`). "
+        "Left out: PostgreSQL when the database is, else an SQLite file beside it.",
     )
 
     host: str = Field(default="127.0.0.1", description="The address `serve` listens on.")
@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     @field_validator("queue_url")
     @classmethod
     def _known_queue(cls, url: str) -> str:
-        return _checked(url, {"sqlite", "postgresql", "redis", "rediss"}) if url else url
+        return _checked(url, {"sqlite", "postgresql", "redis", "rediss", "unix"}) if url else url
 
     @field_validator("purge_cron")
     @classmethod

@@ -181,6 +181,27 @@ def database(database_url: str, open_database: Callable[[str], Database]) -> Dat
     return open_database(database_url)
 
 
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A throw-away Redis on a socket of its own."""
+    binary = shutil.which("redis-server")
+    if binary is None:
+        skip_or_fail("no Redis server binary on this machine")
+    with tempfile.TemporaryDirectory(prefix="paraplan-redis-") as directory:
+        path = Path(directory) / "redis.sock"
+        process = subprocess.Popen(
+            [str(binary), "--port", "0", "--unixsocket", path, "--save", "", "--dir", directory],
+            stdout=subprocess.DEVNULL,
+        )
+        while not path.exists():
+            if process.poll() is not None:
+                raise RuntimeError("the Redis server did not start")
+            time.sleep(0.02)
+        yield f"unix://{path}"
+        process.terminate()
+        process.wait()
+
+
 def _migrate(url: str) -> None:
     engine = build_engine(url)
     migrate.upgrade(engine)

@@ -1,4 +1,4 @@
-"""The queue carries ids, on SQLite and PostgreSQL, and no code."""
+"""The queue carries ids, on SQLite, PostgreSQL and Redis, and no code."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ import pytest
 
 from app.jobs.queue import JobQueue, JsonSerializer
 from app.settings import Settings
+from tests.databases import ENGINES
 
 
-def test_what_the_server_enqueues_the_worker_runs(database_url: str) -> None:
+@pytest.fixture(params=[*ENGINES, pytest.param("redis", marks=pytest.mark.redis)])
+def queue_url(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return Settings(queue_url=url).effective_queue_url if request.param == "redis" else url
+
+
+def test_what_the_server_enqueues_the_worker_runs(queue_url: str) -> None:
     ran: list[str] = []
-    url = Settings(database_url=database_url).effective_queue_url
-    server, worker = JobQueue(url), JobQueue(url, run=ran.append)
+    server, worker = JobQueue(queue_url), JobQueue(queue_url, run=ran.append)
     server.wake("one")
     server.wake("two")
     assert not worker.is_empty()
