@@ -17,7 +17,11 @@ import numpy as np
 from cost_models.catalog.models import load_model
 from cost_models.cluster_input import load_cluster_preset
 from cost_models.frameworks import FRAMEWORKS
+from cost_models.memory import estimate_memory
+from cost_models.rules import violations
+from cost_models.stages import bounding_stages
 from cost_models.strategy import PartialColumns, StrategyTable, concatenate
+from cost_models.time import estimate_time
 from cost_models.workload import Workload
 from search import SearchProblem, run_search
 from search.evaluator import Evaluator
@@ -54,11 +58,9 @@ def plain_blocks(evaluator: Evaluator) -> Iterator[PartialColumns]:
     search = evaluator.search
     for framework in FRAMEWORKS[:3]:
         lattice = build_lattice(search, search.clusters[0], framework)
-        for columns in blocks(lattice.with_micro_batches(lattice.layouts), BLOCK_ROWS):
-            rows = lattice.with_checkpointing(columns, lattice.axes.checkpointing)
-            partial = lattice.plain(rows)
-            if partial is not None:
-                yield partial
+        choices = range(len(lattice.axes.checkpointing))
+        for rows in blocks(lattice.with_micro_batches(lattice.layouts), BLOCK_ROWS // len(choices)):
+            yield lattice.with_offload(lattice.with_checkpointing(rows, choices), ("none", 1.0))
 
 
 def best_of(action: Callable[[], object]) -> Elapsed:
@@ -71,19 +73,27 @@ def best_of(action: Callable[[], object]) -> Elapsed:
 
 
 def print_scoring() -> None:
-    evaluator = Evaluator(problem("llama-3-70b", 8, 8192, 128))
+    search = problem("llama-3-70b", 8, 8192, 128)
+    evaluator = Evaluator(search)
     partials = list(plain_blocks(evaluator))
     resolved = concatenate([evaluator.resolve(0, partial) for partial in partials])
     valid = np.flatnonzero(evaluator.screen(0, resolved).violations == 0)
     rows = np.resize(valid, BLOCK_ROWS)
     table: StrategyTable = resolved.take(np.sort(rows))
-    scoring = best_of(lambda: evaluator.evaluate(0, table, only_bounding_stages=True))
-    print(f"scoring {len(table):,} valid strategies (rules, memory, time): {len(table) / scoring.cpu:,.0f} /s of CPU")
+    model, stages = search.problems[0], bounding_stages(search.model, table)
+    for name, action in (
+        ("rules", lambda: violations(model, table)),
+        ("memory", lambda: estimate_memory(model, table, stages)),
+        ("time", lambda: estimate_time(model, table, stages)),
+        ("rules, memory and time", lambda: evaluator.evaluate(0, table)),
+        ("the same as in a sweep", lambda: evaluator.evaluate(0, table, sweeping=True)),
+    ):
+        print(f"{len(table):,} valid strategies, {name}: {len(table) / best_of(action).cpu:,.0f} /s of CPU")
     total = sum(len(partial) for partial in partials)
 
     def resolve_and_score() -> None:
         for partial in partials:
-            evaluator.evaluate(0, evaluator.resolve(0, partial), only_bounding_stages=True)
+            evaluator.evaluate(0, evaluator.resolve(0, partial), sweeping=True)
 
     everything = best_of(resolve_and_score)
     print(f"resolving and scoring a lattice of {total:,}, invalid ones too: {total / everything.cpu:,.0f} /s of CPU")

@@ -54,6 +54,9 @@ LATTICE_FIELDS: Final = frozenset(
 Checkpointing = tuple[str, float | int | None]
 """A mode, and a share of the stage's layers (float) or a number of layers (int); None: all."""
 
+Offload = tuple[str, float]
+"""A kind and a fraction."""
+
 
 @dataclass(frozen=True)
 class Axes:
@@ -77,20 +80,17 @@ class Axes:
     """0 stands for the tensor size."""
     checkpointing: tuple[Checkpointing, ...]
     """The leanest last."""
-    offload: tuple[tuple[str, float], ...]
-    """Pairs of a kind and a fraction, the leanest on the GPU last."""
+    offload: tuple[Offload, ...]
+    """The leanest on the GPU last."""
     others: Mapping[str, tuple[Any, ...]]
     """Fields of `space` without an axis of their own."""
 
     @property
-    def whole_checkpointing(self) -> tuple[Checkpointing, ...]:
-        """Those that treat all layers of a stage alike, or that `space` names."""
-        return tuple(choice for choice in self.checkpointing if choice not in self.partial_checkpointing)
-
-    @property
-    def partial_checkpointing(self) -> tuple[Checkpointing, ...]:
-        """Those of a share of the layers."""
-        return tuple((mode, value) for mode, value in self.checkpointing if isinstance(value, float) and value < 1)
+    def partly_checkpointed(self) -> tuple[int, ...]:
+        """Numbers of the checkpointing choices that recompute a share of the layers."""
+        return tuple(
+            number for number, (_, value) in enumerate(self.checkpointing) if isinstance(value, float) and value < 1
+        )
 
     @property
     def combinations(self) -> int:
@@ -200,7 +200,7 @@ def _checkpointing(search: SearchProblem, framework: Framework) -> tuple[Checkpo
     return tuple(pairs)
 
 
-def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> tuple[tuple[str, float], ...]:
+def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> tuple[Offload, ...]:
     kinds = _named(search.space, "offload")
     if not kinds:
         # Offloaded activations are not priced, and a host that is not known cannot be planned with.

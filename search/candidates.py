@@ -17,7 +17,8 @@ Rows = npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_] | slice
 
 @dataclass(frozen=True)
 class Candidates:
-    """n strategies, each on one of the cluster sizes. Figures are NaN where a rule is broken."""
+    """n strategies, each on one of the cluster sizes. Figures are NaN where a rule is broken; those of time also where
+    a sweep did not ask for them."""
 
     table: StrategyTable
     cluster: IntColumn

@@ -10,13 +10,13 @@ import numpy as np
 
 from cost_models.answer import score_answers
 from cost_models.codes import CodeColumn
-from cost_models.estimate import Score, score
+from cost_models.estimate import score
 from cost_models.memory import estimate_memory, fit
-from cost_models.problem import Problem
 from cost_models.resolve import resolve_strategies
 from cost_models.rules import violations
-from cost_models.stages import bounding_stages
+from cost_models.stages import all_stages, bounding_stages
 from cost_models.strategy import BoolColumn, FloatColumn, PartialColumns, StrategyTable, partial_columns
+from cost_models.time import estimate_time
 from search.candidates import Candidates
 from search.problem import SearchProblem
 
@@ -54,24 +54,31 @@ class Evaluator:
         """Strategies in the words of the contract, every field filled."""
         return self.resolve(cluster, partial_columns(strategies))
 
-    def evaluate(self, cluster: int, table: StrategyTable, *, only_bounding_stages: bool = False) -> Candidates:
-        """Every strategy of a table, in order; a sweep looks at the bounding stages only."""
+    def evaluate(self, cluster: int, table: StrategyTable, *, sweeping: bool = False) -> Candidates:
+        """Every strategy of a table, in order. A sweep looks at the bounding stages, and at the time of those only that
+        fit at even odds."""
         problem = self.search.problems[cluster]
         broken = violations(problem, table)
-        valid = np.flatnonzero(broken == 0)
         figures: dict[str, Any] = {name: np.full(len(table), np.nan) for name in _FIGURES}
         marks: dict[str, Any] = {name: np.zeros(len(table), dtype=np.bool_) for name in _MARKS}
+        stages = bounding_stages if sweeping else all_stages
+        valid = np.flatnonzero(broken == 0)
         if len(valid):
-            scored = score(
-                problem,
-                table.take(valid),
-                memory_confidence=self.search.memory_confidence,
-                only_bounding_stages=only_bounding_stages,
-            )
-            for name, values in self._figures(cluster, scored).items():
-                figures[name][valid] = values
-            for name, flags in self._marks(problem, scored).items():
-                marks[name][valid] = flags
+            chosen = table.take(valid)
+            memory = estimate_memory(problem, chosen, stages(problem.model, chosen))
+            asked = fit(problem, memory, self.search.memory_confidence)
+            figures["peak_bytes"][valid] = memory.peak_bytes[memory.fullest]
+            figures["required_upper_bytes"][valid] = asked.required_upper_bytes
+            figures["needed_bytes"][valid] = np.maximum(asked.required_upper_bytes, memory.device_load_peak_bytes)
+            marks["fits"][valid] = asked.fits
+            marks["fits_at_even_odds"][valid] = fit(problem, memory, EVEN_ODDS).fits
+        timed = np.flatnonzero(marks["fits"] | marks["fits_at_even_odds"]) if sweeping else valid
+        if len(timed):
+            chosen = table.take(timed)
+            seconds = estimate_time(problem, chosen, stages(problem.model, chosen)).step_seconds
+            figures["step_seconds"][timed] = seconds
+            figures["objective"][timed] = seconds * self.price(cluster)
+            marks["in_time"][timed] = self._in_time(seconds)
         return Candidates(
             table=table,
             cluster=np.full(len(table), cluster, dtype=np.int64),
@@ -79,23 +86,6 @@ class Evaluator:
             **figures,
             **marks,
         )
-
-    def _figures(self, cluster: int, scored: Score) -> dict[str, FloatColumn]:
-        upper = scored.fit.required_upper_bytes
-        return {
-            "step_seconds": scored.step_seconds,
-            "peak_bytes": scored.peak_bytes,
-            "required_upper_bytes": upper,
-            "needed_bytes": np.maximum(upper, scored.memory.device_load_peak_bytes),
-            "objective": scored.step_seconds * self.price(cluster),
-        }
-
-    def _marks(self, problem: Problem, scored: Score) -> dict[str, BoolColumn]:
-        return {
-            "fits": scored.fits,
-            "fits_at_even_odds": fit(problem, scored.memory, EVEN_ODDS).fits,
-            "in_time": self._in_time(scored.step_seconds),
-        }
 
     def screen(self, cluster: int, table: StrategyTable) -> Screening:
         """Rules and memory alone, at even odds: whether a strategy can be a plan or a near miss at all."""

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from cost_models.cluster import Cluster
 from cost_models.framework import Framework
-from cost_models.strategy import MISSING, BoolColumn, Column, IntColumn, PartialColumns, code
-from search.axes import Axes, Checkpointing, lattice_axes
+from cost_models.strategy import COLUMNS, MISSING, BoolColumn, Column, IntColumn, PartialColumns, code
+from search.axes import Axes, Offload, lattice_axes
 from search.problem import SearchProblem
 from search.space import encode
 
@@ -75,35 +75,30 @@ class Lattice:
 
     def leanest(self, columns: Columns) -> PartialColumns:
         """With what takes least memory of the GPU: as much recomputed and offloaded as the axes allow."""
-        mode, value = self.axes.checkpointing[-1]
-        modes = np.full(rows_of(columns), code("activation_checkpointing", mode))
-        layers = np.full(rows_of(columns), value if isinstance(value, int) else MISSING)
-        if "recompute_modules" in columns:
-            selective = columns["recompute_modules"] > 0
-            modes = np.where(selective, code("activation_checkpointing", "selective"), modes)
-        offload = np.full(rows_of(columns), code("offload", self.axes.offload[0][0]))
+        kinds = np.full(rows_of(columns), code("offload", self.axes.offload[0][0]))
         for kind, _ in self.axes.offload:
-            offload = np.where(self._can_offload(columns, kind), code("offload", kind), offload)
-        fraction = np.full(rows_of(columns), max(fraction for _, fraction in self.axes.offload))
-        return self._partial(
-            {
-                **columns,
-                "activation_checkpointing": modes,
-                "checkpointed_layers": layers,
-                "offload": offload,
-                "offload_fraction": fraction,
-            }
-        )
+            kinds = np.where(self.can_offload(columns, kind), code("offload", kind), kinds)
+        fractions = np.full(rows_of(columns), max(fraction for _, fraction in self.axes.offload))
+        recomputed = self._most_recomputed(columns)
+        return self.partial({**recomputed, "offload": kinds, "offload_fraction": fractions})
 
-    def with_checkpointing(self, columns: Columns, choices: Sequence[Checkpointing]) -> Columns:
-        """Each row with each of the given choices, in order; shares that amount to no choice of their own left out."""
-        modes = [code("activation_checkpointing", mode) for mode, _ in choices]
-        shares = [value if isinstance(value, float) else 1.0 for _, value in choices]
-        counts = [value if isinstance(value, int) else MISSING for _, value in choices]
-        # On its axis a share follows the next lower one.
-        lower = [max((share for share in shares if share < own), default=0.0) for own in shares]
+    def leanest_with(self, columns: Columns, offload: Offload) -> PartialColumns:
+        """As much recomputed as the axes allow, under one offload."""
+        return self.with_offload(self._most_recomputed(columns), offload)
+
+    def with_checkpointing(self, columns: Columns, choices: Sequence[int]) -> Columns:
+        """Each row with each of the given choices of the axis (their numbers become column `choice`); shares that
+        amount to no choice of their own are left out."""
+        chosen = [self.axes.checkpointing[choice] for choice in choices]
+        shares = [value if isinstance(value, float) else 1.0 for _, value in chosen]
         crossed = cross(
-            columns, activation_checkpointing=modes, checkpointed_layers=counts, share=shares, lower_share=lower
+            columns,
+            choice=choices,
+            activation_checkpointing=[code("activation_checkpointing", mode) for mode, _ in chosen],
+            checkpointed_layers=[value if isinstance(value, int) else MISSING for _, value in chosen],
+            share=shares,
+            # On its axis a share follows the next lower one.
+            lower_share=[max((share for share in shares if share < own), default=0.0) for own in shares],
         )
         share, lower_share, stage_layers = crossed.pop("share"), crossed.pop("lower_share"), crossed["stage_layers"]
         layers = np.ceil(share * stage_layers).astype(np.int64)
@@ -112,38 +107,36 @@ class Lattice:
         own = (layers < stage_layers) & (layers > np.ceil(lower_share * stage_layers))
         return keep(crossed, (share == 1) | own)
 
-    def plain(self, columns: Columns) -> PartialColumns | None:
-        """Without offload, row by row; None: the axes hold no such candidates."""
-        fractions = [fraction for kind, fraction in self.axes.offload if kind == "none"]
-        if not fractions:
-            return None
-        kind = np.full(rows_of(columns), code("offload", "none"))
-        return self._partial({**columns, "offload": kind, "offload_fraction": np.full(len(kind), fractions[0])})
+    def with_offload(self, columns: Columns, offload: Offload) -> PartialColumns:
+        """Under one offload."""
+        kind, fraction = offload
+        kinds = np.full(rows_of(columns), code("offload", kind))
+        return self.partial({**columns, "offload": kinds, "offload_fraction": np.full(len(kinds), fraction)})
 
-    def offloaded(self, columns: Columns) -> Iterator[tuple[PartialColumns, IntColumn]]:
-        """With every kind of offload that the framework has for a row, and which rows these are."""
-        for kind, fraction in self.axes.offload:
-            rows = np.flatnonzero(self._can_offload(columns, kind))
-            if kind != "none" and len(rows):
-                filled = np.full(len(rows), code("offload", kind))
-                fractions = np.full(len(rows), fraction)
-                yield (
-                    self._partial({**keep(columns, rows), "offload": filled, "offload_fraction": fractions}),
-                    rows,
-                )
+    def can_offload(self, columns: Columns, kind: str) -> BoolColumn:
+        """(n,) whether the framework has the kind of offload with the row's ZeRO stage."""
+        if kind == "none":
+            return np.ones(rows_of(columns), dtype=np.bool_)
+        return np.isin(columns["zero_stage"], self.framework.offload_zero_stages.get(kind, ()))
+
+    def partial(self, columns: Columns) -> PartialColumns:
+        """Columns as the cost models take them."""
+        named = tuple(tuple(layout) for layout in self.axes.others.get("layers_per_stage", ()))
+        return PartialColumns({name: column for name, column in columns.items() if name in COLUMNS}, named)
 
     def variants(self) -> int:
         """Candidates of one layout with one micro-batch size."""
         return len(self.axes.checkpointing) * len(self.axes.offload)
 
-    def _can_offload(self, columns: Columns, kind: str) -> BoolColumn:
-        if kind == "none":
-            return np.ones(rows_of(columns), dtype=np.bool_)
-        return np.isin(columns["zero_stage"], self.framework.offload_zero_stages.get(kind, ()))
-
-    def _partial(self, columns: Columns) -> PartialColumns:
-        named = tuple(tuple(layout) for layout in self.axes.others.get("layers_per_stage", ()))
-        return PartialColumns({name: values for name, values in columns.items() if name != "stage_layers"}, named)
+    def _most_recomputed(self, columns: Columns) -> Columns:
+        mode, value = self.axes.checkpointing[-1]
+        modes = np.full(rows_of(columns), code("activation_checkpointing", mode))
+        layers = np.full(rows_of(columns), value if isinstance(value, int) else MISSING)
+        if "recompute_modules" in columns:
+            # Modules are recomputed selectively or not at all.
+            selective = columns["recompute_modules"] > 0
+            modes = np.where(selective, code("activation_checkpointing", "selective"), modes)
+        return {**columns, "activation_checkpointing": modes, "checkpointed_layers": layers}
 
 
 def build_lattice(search: SearchProblem, cluster: Cluster, framework: Framework) -> Lattice:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from cost_models.codes import VIOLATIONS, bit
 from cost_models.frameworks import FRAMEWORKS
-from cost_models.strategy import BoolColumn, FloatColumn, PartialColumns
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, PartialColumns
+from search.axes import Offload
 from search.candidates import Candidates
 from search.evaluator import Evaluator
 from search.lattice import BLOCK_ROWS, Columns, Lattice, blocks, build_lattice, keep, rows_of
@@ -52,6 +54,16 @@ def sweep(evaluator: Evaluator, frameworks: Sequence[str], watch: Watch, report:
     return keeper.sweep(sum(lattice.axes.combinations for _, lattice in lattices), stopped_by)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What is known of rows under each checkpointing, (rows, choices)."""
+
+    fits: BoolColumn
+    """With the offloads tried so far."""
+    possible: BoolColumn
+    """The same at even odds."""
+
+
 class _LatticeSweep:
     """One lattice, from layouts down to candidates."""
 
@@ -62,30 +74,25 @@ class _LatticeSweep:
 
     def run(self, watch: Watch) -> StoppedBy | None:
         """Score it; say why not all of it could be."""
+        size = BLOCK_ROWS // len(self.lattice.axes.checkpointing)
         for layouts in self.lattice.layout_blocks():
-            for block in blocks(self.lattice.with_micro_batches(self._possible_layouts(layouts)), BLOCK_ROWS):
-                for rows in blocks(self._possible(block), BLOCK_ROWS // len(self.lattice.axes.checkpointing)):
-                    if stopped_by := watch.stopped_by():
-                        return stopped_by
-                    self._score(rows)
+            for rows in blocks(self.lattice.with_micro_batches(self._possible_layouts(layouts)), size):
+                if stopped_by := watch.stopped_by():
+                    return stopped_by
+                self._score(rows)
         return watch.stopped_by()
 
     def _possible_layouts(self, layouts: Columns) -> Columns:
         """Layouts that are possible with their smallest micro-batch."""
         smallest, rows = self.lattice.with_smallest_micro_batch(layouts)
+        if not len(rows):
+            return keep(layouts, rows)
         sizes = self.lattice.micro_batch_choices(smallest).sum(axis=1)
-        possible = self._screen(smallest, self.lattice.variants() * sizes, forgiven=MICRO_BATCH_RULES)
-        return keep(layouts, rows[possible])
+        variants = self.lattice.variants() * sizes
+        return keep(layouts, rows[self._screen(self.lattice.leanest(smallest), variants, forgiven=MICRO_BATCH_RULES)])
 
-    def _possible(self, columns: Columns) -> Columns:
-        variants = np.full(rows_of(columns), self.lattice.variants())
-        return keep(columns, self._screen(columns, variants, forgiven=np.uint64(0)))
-
-    def _screen(self, columns: Columns, variants: FloatColumn, *, forgiven: np.uint64) -> BoolColumn:
+    def _screen(self, partial: PartialColumns, variants: IntColumn, *, forgiven: np.uint64) -> BoolColumn:
         """(n,) whether the leanest candidate of each row is possible; others are counted with all their variants."""
-        if not rows_of(columns):
-            return np.zeros(0, dtype=np.bool_)
-        partial = self.lattice.leanest(columns)
         screening = self.evaluator.screen(self.cluster, self.evaluator.resolve(self.cluster, partial))
         too_large = screening.needed_bytes > self.evaluator.search.capacity_bytes * LEANEST_SLACK
         broken = (screening.violations & ~forgiven) > 0
@@ -105,40 +112,47 @@ class _LatticeSweep:
         self.keeper.add_nearest(self._evaluate(PartialColumns(columns, partial.layouts))[0])
 
     def _score(self, columns: Columns) -> None:
-        """Score rows with all checkpointing and offload; parts of a stage where all of it fits and nothing does not."""
+        """Score rows with all checkpointing and offload, least offload first."""
         axes = self.lattice.axes
-        choices = axes.whole_checkpointing
-        fits, possible = self._score_rows(self.lattice.with_checkpointing(columns, choices))
-        if not axes.partial_checkpointing:
-            return
-        needed = possible.reshape(-1, len(choices))[:, -1]
-        if ("none", None) in choices and not self.wants_front:
-            needed &= ~fits.reshape(-1, len(choices))[:, choices.index(("none", None))]
-        some = keep(columns, needed)
-        if rows_of(some):
-            self._score_rows(self.lattice.with_checkpointing(some, axes.partial_checkpointing))
+        shape = (rows_of(columns), len(axes.checkpointing))
+        found = _Found(np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_))
+        partly = list(axes.partly_checkpointed)
+        whole = [choice for choice in range(len(axes.checkpointing)) if choice not in partly]
+        for offload in axes.offload:
+            rows = np.flatnonzero(self.lattice.can_offload(columns, offload[0]))
+            if not self.wants_front:
+                rows = rows[~found.fits[rows].all(axis=1)]
+            if not len(rows):
+                continue
+            leanest = self.lattice.leanest_with(keep(columns, rows), offload)
+            rows = rows[self._screen(leanest, np.full(len(rows), shape[1]), forgiven=np.uint64(0))]
+            self._score_choices(columns, rows, whole, offload, found)
+            if partly and len(rows):
+                # A part of the stage is worth recomputing where all of it fits and nothing does not.
+                needed = found.possible[rows, whole[-1]]
+                if axes.checkpointing[0][0] == "none" and not self.wants_front:
+                    needed &= ~found.fits[rows, 0]
+                self._score_choices(columns, rows[needed], partly, offload, found)
 
-    def _score_rows(self, rows: Columns) -> tuple[BoolColumn, BoolColumn]:
-        """(n,) which rows fit without offload, and which may fit with or without it at even odds."""
-        fits = np.zeros(rows_of(rows), dtype=np.bool_)
-        possible = fits.copy()
-        offloadable = ~fits
-        plain = self.lattice.plain(rows)
-        if plain is not None:
-            candidates, inside = self._evaluate(plain)
-            self.keeper.add(candidates.take(inside))
-            fits = candidates.fits & inside
-            possible = candidates.fits | candidates.fits_at_even_odds
-            offloadable = candidates.valid if self.wants_front else candidates.valid & ~candidates.fits
-        chosen = np.flatnonzero(offloadable)
-        for partial, which in self.lattice.offloaded(keep(rows, chosen)):
-            candidates, inside = self._evaluate(partial)
-            self.keeper.add(candidates.take(inside))
-            possible[chosen[which]] |= candidates.fits | candidates.fits_at_even_odds
-        return fits, possible
+    def _score_choices(
+        self, columns: Columns, rows: IntColumn, choices: Sequence[int], offload: Offload, found: _Found
+    ) -> None:
+        """Score some rows under some checkpointing and one offload, except what fits with less offload."""
+        if not len(rows):
+            return
+        crossed = self.lattice.with_checkpointing({**keep(columns, rows), "row": rows}, choices)
+        if not self.wants_front:
+            crossed = keep(crossed, ~found.fits[crossed["row"], crossed["choice"]])
+        if not rows_of(crossed):
+            return
+        candidates, inside = self._evaluate(self.lattice.with_offload(crossed, offload))
+        self.keeper.add(candidates.take(inside))
+        place = (crossed["row"], crossed["choice"])
+        found.fits[place] |= candidates.fits & inside
+        found.possible[place] |= candidates.fits | candidates.fits_at_even_odds
 
     def _evaluate(self, partial: PartialColumns) -> tuple[Candidates, BoolColumn]:
         """Scores, and which rows have the values that `space` names."""
         table = self.evaluator.resolve(self.cluster, partial)
-        candidates = self.evaluator.evaluate(self.cluster, table, only_bounding_stages=True)
+        candidates = self.evaluator.evaluate(self.cluster, table, sweeping=True)
         return candidates, allows(self.evaluator.search.space, table)
