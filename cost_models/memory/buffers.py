@@ -1,4 +1,4 @@
-"""Gathered weights, gradient buckets and pipeline buffers."""
+"""Gathered weights and gradient buckets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 
 from cost_models.memory.facts import dtype_bytes, flag, number
 from cost_models.memory.states import Sharding
-from cost_models.memory.tokens import Tokens
 from cost_models.memory.weights import BlockWeights, EndWeights, LocalWeights
-from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
 
@@ -30,27 +28,20 @@ class Buffers:
 
 
 def buffers(
-    problem: Problem,
     table: StrategyTable,
     stages: StageRows,
     weights: LocalWeights,
     block: BlockWeights,
     ends: EndWeights,
     shards: Sharding,
-    at: Tokens,
+    element: FloatColumn,
 ) -> Buffers:
-    """Buffers of each stage row by moment."""
-    row = stages.row
-    gathered = _gathered(table, stages, weights, block, ends, shards, at)
+    """Buffers of each stage row by moment; `element` is a byte count of the compute dtype."""
+    gathered = _gathered(table, stages, weights, block, ends, shards, element)
     trained = weights.trainable_dense + weights.trainable_expert
-    reducing = _reducing(table, stages, block, ends, trained, shards, at)
+    reducing = _reducing(table, stages, block, ends, trained, shards, element)
     fixed = _fixed_buckets(table, stages, trained)
-    received = np.where(
-        table.pipeline_parallel_size > 1,
-        2.0 * at.element * problem.model.hidden_size * at.count * at.residual,
-        0.0,
-    )[row]
-    forward = gathered + fixed + received
+    forward = gathered + fixed
     return Buffers(forward=forward, backward=forward + reducing, optimizer=fixed)
 
 
@@ -61,7 +52,7 @@ def _gathered(
     block: BlockWeights,
     ends: EndWeights,
     shards: Sharding,
-    at: Tokens,
+    element: FloatColumn,
 ) -> FloatColumn:
     row = stages.row
     whole = weights.dense + weights.expert
@@ -72,7 +63,7 @@ def _gathered(
     some = np.minimum(window[row] + last + first, whole)
     stays = shards.weights & (table.zero_stage == 2)
     elements = np.where(stays[row], whole, some)
-    return np.where(shards.weights, at.element, 0.0)[row] * elements
+    return np.where(shards.weights, element, 0.0)[row] * elements
 
 
 def _reducing(
@@ -82,17 +73,17 @@ def _reducing(
     ends: EndWeights,
     trained: FloatColumn,
     shards: Sharding,
-    at: Tokens,
+    element: FloatColumn,
 ) -> FloatColumn:
     """Whole gradients of one block, and reduce-scatter inputs of it and of those before: the head's comes first."""
     row = stages.row
     groups = number(table, "reduction_blocks")
     active = shards.gradients & (groups > 0)
     width = number(table, "reduction_dtype_bytes")
-    of_blocks = np.where(active, at.element + width * np.maximum(groups - 1.0, 0.0), 0.0) * block.total
+    of_blocks = np.where(active, element + width * np.maximum(groups - 1.0, 0.0), 0.0) * block.total
     before = np.where(stages.last, np.maximum(block.total, ends.trainable_last)[row], block.total[row])
     waiting = of_blocks[row] + np.where(active, width, 0.0)[row] * before
-    most = np.where(active, at.element + width, 0.0)[row] * trained
+    most = np.where(active, element + width, 0.0)[row] * trained
     result: FloatColumn = np.minimum(waiting, most)
     return result
 

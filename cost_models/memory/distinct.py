@@ -12,10 +12,12 @@ _LARGEST_KEY: Final = 2**62
 
 
 def distinct(*columns: Column) -> tuple[IntColumn, IntColumn]:
-    """(u,) a row of each distinct combination, and (n,) which of them each row has. Columns hold integers >= 0."""
+    """(u,) a row of each distinct combination, and (n,) which of them each row has. Values are numbers >= 0."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     span = 1
     for column in columns:
+        if column.dtype.kind == "f":
+            column = np.unique(column, return_inverse=True)[1]
         size = int(column.max(initial=0)) + 1
         if span * size > _LARGEST_KEY:
             known, key = np.unique(key, return_inverse=True)

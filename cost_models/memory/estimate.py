@@ -2,74 +2,93 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Final, TypeVar
+
 import numpy as np
 
-from cost_models.memory.buffers import buffers
-from cost_models.memory.host import host_needs
-from cost_models.memory.load import device_load_bytes
+from cost_models.memory.facts import flag
+from cost_models.memory.in_flight import depth_column, micro_batches
+from cost_models.memory.lasting import LASTING_COLUMNS, lasting_bytes
 from cost_models.memory.loss import loss_head
-from cost_models.memory.overhead import (
-    communicator_bytes,
-    context_bytes,
-    fragmentation_bytes,
-    stuck_fragmentation_bytes,
-    workspace_bytes,
-)
+from cost_models.memory.overhead import context_bytes, fragmentation_bytes, stuck_fragmentation_bytes
 from cost_models.memory.peak import stage_peak
-from cost_models.memory.recomputation import layer_activations
-from cost_models.memory.stage_activations import stage_activations
-from cost_models.memory.states import sharding, state_bytes
+from cost_models.memory.recomputation import LAYER_COLUMNS, layer_activations
+from cost_models.memory.shared import Shared, share
+from cost_models.memory.stage_activations import StageActivations, stage_activations
 from cost_models.memory.tokens import tokens
-from cost_models.memory.weights import block_weights, end_weights, heaviest_weights, local_weights
 from cost_models.problem import Problem
 from cost_models.results import MemoryEstimate
 from cost_models.stages import StageRows
-from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
+
+PASSING_COLUMNS: Final = (
+    *LAYER_COLUMNS,
+    "checkpointed_layers",
+    "pipeline_parallel_size",
+    "layers_per_stage",
+    "pipeline_schedule",
+)
+"""All that `_passing_bytes` reads of a strategy, besides how many micro-batches are in flight."""
+
+_Columns = TypeVar("_Columns")
 
 
 def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -> MemoryEstimate:
     """Peak memory of every stage row of valid strategies."""
-    row = stages.row
-    at = tokens(problem, table)
-    shards = sharding(table)
-    ends = end_weights(problem, table)
-    block = block_weights(problem, table)
-    weights = local_weights(problem, table, stages, ends)
-    states = state_bytes(problem, table, stages, weights, shards)
-    layers = layer_activations(problem, table)
-    loss = loss_head(problem, table, at)
-    activations = stage_activations(problem, table, stages, layers, loss, at)
-    buffer = buffers(problem, table, stages, weights, block, ends, shards, at)
-    peak = stage_peak(problem, table, stages, weights, states, activations, loss, buffer)
+    lasting_share = share(table, stages, LASTING_COLUMNS)
+    passing_share = share(table, stages, PASSING_COLUMNS, depth_column(problem, table))
+    distinct_lasting, needs = lasting_bytes(problem, lasting_share.table, lasting_share.stages)
+    distinct_passing, per_layer = _passing_bytes(problem, passing_share.table, passing_share.stages)
+    lasting = _on_stages(distinct_lasting, lasting_share)
+    passing = _on_stages(distinct_passing, passing_share)
+    peak = stage_peak(lasting, passing, _fresh_gradients(problem, table)[stages.row])
 
-    workspace = workspace_bytes(problem, table)[row]
-    allocated = peak.total + workspace
-    expandable = table.expandable_segments[row]
-    fragmentation = fragmentation_bytes(expandable, allocated, peak.transient, peak.step_temporaries)
-    communicators = communicator_bytes(table)[row]
     context = context_bytes(problem)
+    allocated = peak.total + lasting.workspace
+    expandable = table.expandable_segments[stages.row]
+    fragmentation = fragmentation_bytes(expandable, allocated, peak.transient, peak.step_temporaries)
+    outside = lasting.outside + context
     reserved = allocated + fragmentation
-    required = allocated + stuck_fragmentation_bytes(expandable, allocated) + communicators + context
+    required = allocated + stuck_fragmentation_bytes(expandable, allocated) + outside
     parts = dict(peak.parts)
-    parts["communication_buffers"] = parts["communication_buffers"] + communicators
-    parts["framework_overhead"] = workspace + context
+    parts["communication_buffers"] = parts["communication_buffers"] + lasting.outside
+    parts["framework_overhead"] = lasting.workspace + context
     parts["fragmentation"] = fragmentation
-    heaviest = heaviest_weights(weights, stages)
-    host = host_needs(problem, table, heaviest, shards)
     return MemoryEstimate(
         stages=stages,
         parts=parts,
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=reserved,
-        peak_bytes=reserved + communicators + context,
+        peak_bytes=reserved + outside,
         required_bytes=required,
         peak_moment=peak.moment,
         fullest=_fullest(required, stages),
-        activation_bytes_per_layer=activations.per_layer,
-        device_load_peak_bytes=device_load_bytes(table, stages, heaviest, states) + context,
-        host_bytes_per_node=host.by_part,
-        nvme_bytes_per_node=host.nvme,
+        activation_bytes_per_layer=passing_share.on_strategies(per_layer),
+        device_load_peak_bytes=lasting_share.on_strategies(needs.device_load) + context,
+        host_bytes_per_node={name: lasting_share.on_strategies(column) for name, column in needs.host.items()},
+        nvme_bytes_per_node=lasting_share.on_strategies(needs.nvme),
     )
+
+
+def _passing_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> tuple[StageActivations, FloatColumn]:
+    """What comes and goes with the micro-batches, (m,), and what one middle block saves, (n,)."""
+    at = tokens(problem, table)
+    layers = layer_activations(problem, table)
+    middle = problem.model.layer_blocks[problem.model.layers // 2]
+    passing = stage_activations(problem, table, stages, layers, loss_head(problem, table, at), at)
+    return passing, layers.kept[:, middle][layers.which]
+
+
+def _on_stages(columns: _Columns, shared: Shared) -> _Columns:
+    names = [field.name for field in fields(columns)]  # type: ignore[arg-type]
+    return type(columns)(**{name: shared.on_stages(getattr(columns, name)) for name in names})
+
+
+def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
+    """Gradients that do not exist before the backward at the peak: set to None after each step, one micro-batch."""
+    fresh: BoolColumn = ~flag(table, "persistent_gradients") & (micro_batches(problem, table) == 1)
+    return fresh
 
 
 def _fullest(required: FloatColumn, stages: StageRows) -> IntColumn:

@@ -26,8 +26,6 @@ class HostNeeds:
     by_part: Mapping[str, FloatColumn]
     """By HOST_PARTS."""
     nvme: FloatColumn
-    offloads: BoolColumn
-    """Whether anything is offloaded, so that a host must be known."""
 
 
 def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights, shards: Sharding) -> HostNeeds:
@@ -40,7 +38,6 @@ def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights,
 
     dense, expert = _divided(dtype_bytes(table.parameter_dtype), shards.weights, shards)
     stored = dense * weights.dense + expert * weights.expert
-    offloads = ~table.is_choice("offload", "none")
     states = table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme")
     parameters = table.is_choice("offload", "optimizer-and-parameters", "nvme")
     nvme = table.is_choice("offload", "nvme")
@@ -61,7 +58,7 @@ def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights,
     local_states = ranks * sharded(state_bytes_per_weight(problem, table), shards.states)
     save = np.where(table.is_choice("checkpoint_saving", "full"), whole, mine + local_states)
     parts = {"steady": steady, "load_peak": steady + load, "checkpoint_peak": steady + save}
-    return HostNeeds(parts, np.where(nvme, offloaded, 0.0), offloads)
+    return HostNeeds(parts, np.where(nvme, offloaded, 0.0))
 
 
 def _divided(per_weight: FloatColumn, where: BoolColumn, shards: Sharding) -> tuple[FloatColumn, FloatColumn]:

@@ -33,14 +33,19 @@ def micro_batches(problem: Problem, table: StrategyTable) -> IntColumn:
     return problem.workload.global_batch_size // (table.data_parallel_size * table.micro_batch_size)
 
 
+def depth_column(problem: Problem, table: StrategyTable) -> IntColumn:
+    """Micro-batches that the schedule can tell apart, (n,): beyond the longest warm-up more change nothing, except
+    under gpipe, which holds them all."""
+    longest = 2 * table.pipeline_parallel_size * table.virtual_pipeline_size
+    count = micro_batches(problem, table)
+    bounded = np.where(table.is_choice("pipeline_schedule", "gpipe"), count, np.minimum(count, longest))
+    return np.where(table.pipeline_parallel_size == 1, 1, bounded)
+
+
 def in_flight(problem: Problem, table: StrategyTable, stages: StageRows) -> InFlight:
     """Warm-up depth of every stage row."""
-    # Beyond the longest warm-up more micro-batches change nothing, except under gpipe, which holds them all.
-    depth = table.pipeline_parallel_size * table.virtual_pipeline_size
-    gpipe = table.is_choice("pipeline_schedule", "gpipe")
-    count = micro_batches(problem, table)
+    count = depth_column(problem, table)
     alone = table.pipeline_parallel_size == 1
-    count = np.where(alone, 1, np.where(gpipe, count, np.minimum(count, 2 * depth)))
     schedule = np.where(alone, code("pipeline_schedule", "1f1b"), table.pipeline_schedule)
     first, which = distinct(table.layers_per_stage, table.pipeline_parallel_size, schedule, count)
     kinds = len(problem.model.blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from cost_models.memory.weights import block_linears
 from cost_models.problem import Problem
 from cost_models.strategy import RECOMPUTE_MODULES, BoolColumn, FloatColumn, IntColumn, StrategyTable
 
-_DEPENDS_ON = (
+LAYER_COLUMNS: Final = (
     "framework",
     "micro_batch_size",
     "tensor_parallel_size",
@@ -48,7 +49,7 @@ class LayerActivations:
 
 def layer_activations(problem: Problem, table: StrategyTable) -> LayerActivations:
     """Activations of each distinct block under each distinct set of the columns they depend on."""
-    first, which = distinct(*(getattr(table, name) for name in _DEPENDS_ON))
+    first, which = distinct(*(getattr(table, name) for name in LAYER_COLUMNS))
     at = tokens(problem, table.take(first))
     saved, kept, working = [], [], []
     for block in problem.model.blocks:

@@ -26,10 +26,12 @@ class StageActivations:
     """Live only in the backward of one layer, its recomputed tensors included."""
     one_layer: FloatColumn
     """Saved by one layer of one micro-batch: the end of backward."""
-    pending_losses: FloatColumn
-    """Micro-batches on the last stage whose loss awaits backward, besides the one under way."""
-    per_layer: FloatColumn
-    """(n,) saved by one middle block."""
+    pending: FloatColumn
+    """Of micro-batches on the last stage whose loss awaits backward, besides the one under way."""
+    losses: FloatColumn
+    """Copies of the logits at the loss of one micro-batch, on the last stage."""
+    received: FloatColumn
+    """Buffers of what comes from the neighbouring stages."""
 
 
 def stage_activations(
@@ -62,6 +64,7 @@ def stage_activations(
     if problem.workload.dropout > 0:
         mask = (problem.model.hidden_size * at.count * at.residual)[row]
         saved += np.where(stages.first, held.entering * mask, 0.0)
-    pending = np.where(stages.last, held.leaving - 1.0, 0.0)
-    middle = layers.kept[:, problem.model.layer_blocks[problem.model.layers // 2]][layers.which]
-    return StageActivations(saved, working + dropped, one_layer, pending, middle)
+    pending = np.where(stages.last, (held.leaving - 1.0) * loss.pending[row], 0.0)
+    losses = np.where(stages.last, loss.peak[row], 0.0)
+    received = np.where(table.pipeline_parallel_size > 1, 2.0 * boundary, 0.0)[row]
+    return StageActivations(saved, working + dropped, one_layer, pending, losses, received)

@@ -43,12 +43,17 @@ def sequence_length(problem: Problem) -> int:
     return problem.model.sequence_length or problem.workload.sequence_length
 
 
+def compute_bytes(table: StrategyTable) -> FloatColumn:
+    """Bytes of an element in the compute dtype, (n,)."""
+    return np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
+
+
 def tokens(problem: Problem, table: StrategyTable) -> Tokens:
     """Shapes of one micro-batch on one rank."""
     length = sequence_length(problem)
     tensor = 1.0 / table.tensor_parallel_size
     residual = np.where(table.sequence_parallel, tensor, 1.0)
-    element = np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
+    element = compute_bytes(table)
     saves_fp8 = table.is_choice("precision", "fp8") & flag(table, "fp8_saved_inputs")
     return Tokens(
         problem=problem,

@@ -1,0 +1,128 @@
+"""Bytes that do not depend on the micro-batch: weights, gradients, states, buffers, and what the host keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost_models.memory.buffers import buffers
+from cost_models.memory.facts import dtype_bytes, flag, number
+from cost_models.memory.host import host_needs
+from cost_models.memory.load import device_load_bytes
+from cost_models.memory.overhead import communicator_bytes, workspace_bytes
+from cost_models.memory.states import sharding, state_bytes
+from cost_models.memory.tokens import compute_bytes
+from cost_models.memory.weights import block_weights, end_weights, heaviest_weights, local_weights
+from cost_models.problem import Problem
+from cost_models.stages import StageRows
+from cost_models.strategy import FloatColumn, StrategyTable
+
+LASTING_COLUMNS: Final = (
+    "framework",
+    "data_parallel_size",
+    "data_parallel_replicate_size",
+    "secondary_shard_size",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "layers_per_stage",
+    "context_parallel_size",
+    "expert_parallel_size",
+    "expert_tensor_parallel_size",
+    "zero_stage",
+    "offload",
+    "offload_fraction",
+    "precision",
+    "parameter_dtype",
+    "gradient_dtype",
+    "optimizer_state_dtype",
+    "overlap_communication",
+    "gradient_as_bucket_view",
+    "checkpoint_loading",
+    "checkpoint_saving",
+)
+"""All that `lasting_bytes` reads of a strategy."""
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """m stage rows, bytes."""
+
+    parameters: FloatColumn
+    gradients: FloatColumn
+    optimizer_states: FloatColumn
+    weight_copies: FloatColumn
+    """8-bit or 16-bit copies of weights that live through forward and backward."""
+    step_gradients: FloatColumn
+    step_states: FloatColumn
+    """Temporaries of the optimizer's step."""
+    buffers_forward: FloatColumn
+    buffers_backward: FloatColumn
+    buffers_optimizer: FloatColumn
+    outside: FloatColumn
+    """Communicators, which the allocator does not serve."""
+    workspace: FloatColumn
+
+
+@dataclass(frozen=True)
+class LastingNeeds:
+    """n strategies, bytes."""
+
+    device_load: FloatColumn
+    host: Mapping[str, FloatColumn]
+    """By HOST_PARTS, a node."""
+    nvme: FloatColumn
+
+
+def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> tuple[Lasting, LastingNeeds]:
+    """What stays through a step on each stage, and what it asks of loading, of the host and of NVMe."""
+    row = stages.row
+    shards = sharding(table)
+    ends = end_weights(problem, table)
+    block = block_weights(problem, table)
+    weights = local_weights(problem, table, stages, ends)
+    states = state_bytes(problem, table, stages, weights, shards)
+    buffer = buffers(table, stages, weights, block, ends, shards, compute_bytes(table))
+    trained = weights.trainable_dense + weights.trainable_expert
+    lasting = Lasting(
+        parameters=states.parameters,
+        gradients=states.gradients,
+        optimizer_states=states.optimizer_states,
+        weight_copies=_copy_bytes(problem, table)[row] * weights.matrices,
+        step_gradients=states.step_gradients,
+        step_states=_step_bytes(table)[row] * trained,
+        buffers_forward=buffer.forward,
+        buffers_backward=buffer.backward,
+        buffers_optimizer=buffer.optimizer,
+        outside=communicator_bytes(table)[row],
+        workspace=workspace_bytes(problem, table)[row],
+    )
+    heaviest = heaviest_weights(weights, stages)
+    host = host_needs(problem, table, heaviest, shards)
+    return lasting, LastingNeeds(device_load_bytes(table, stages, heaviest, states), host.by_part, host.nvme)
+
+
+def _copy_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """Bytes of a matrix element in copies that live through forward and backward."""
+    fp8 = table.is_choice("precision", "fp8") & ~table.is_choice("parameter_dtype", "fp8")
+    eight_bit = np.where(fp8, number(table, "fp8_weight_copies"), 0.0)
+    cast = (
+        flag(table, "autocast_weight_copies")
+        & (dtype_bytes(table.parameter_dtype) == 4.0)
+        & ~table.is_choice("precision", "fp32")
+    )
+    frozen = problem.workload.fine_tuning is not None
+    return eight_bit + np.where(cast & (not frozen), 2.0, 0.0)
+
+
+def _step_bytes(table: StrategyTable) -> FloatColumn:
+    """torch's foreach Adam makes the square roots of all second moments at once (torch/optim/adam.py)."""
+    sharded = np.where(
+        table.zero_stage >= 1,
+        table.data_parallel_size * table.context_parallel_size / table.data_parallel_replicate_size,
+        1.0,
+    )
+    here = table.is_choice("offload", "none", "activations")
+    return np.where(flag(table, "foreach_optimizer") & here, dtype_bytes(table.optimizer_state_dtype), 0.0) / sharded
