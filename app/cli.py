@@ -23,6 +23,7 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port; left out
 @cli.command()
 def serve(host: Host = None, port: Port = None) -> None:
     """Serve the API, with a worker process beside it unless PARAPLAN_EMBEDDED_WORKER=false."""
+    from app.db.migrate import SchemaOutdated
     from app.serving import CannotServe
     from app.serving import serve as run_server
 
@@ -30,18 +31,27 @@ def serve(host: Host = None, port: Port = None) -> None:
     configure_logging(settings)
     try:
         run_server(settings)
-    except CannotServe as error:
+    except (CannotServe, SchemaOutdated) as error:
         _fail(str(error))
 
 
 @cli.command()
 def worker() -> None:
     """Work on jobs until stopped; one job at a time, so start as many workers as there are cores to spare."""
+    from app.db.migrate import SchemaOutdated, require_current
+    from app.db.session import Database
     from app.jobs.worker import run_worker
     from app.services.search_solver import solve_request
 
     settings = _settings()
     configure_logging(settings)
+    database = Database(settings.database_url)
+    try:
+        require_current(database.engine)
+    except SchemaOutdated as error:
+        _fail(str(error))
+    finally:
+        database.dispose()
     run_worker(settings, solve_request)
 
 

@@ -55,8 +55,7 @@ def _listening(settings: Settings) -> Iterator[tuple[uvicorn.Server, socket.sock
 def _check_database(settings: Settings) -> None:
     database = Database(settings.database_url)
     try:
-        if not migrate.is_current(database.engine):
-            raise CannotServe("The database does not have this version's schema. Run: python -m app migrate")
+        migrate.require_current(database.engine)
         if settings.host not in LOOPBACK_HOSTS and not api_keys.any_key(database):
             raise CannotServe(
                 f"Refusing to listen on {settings.host} without an API key: anyone who can reach it could use the "

@@ -17,6 +17,13 @@ VERSION_TABLE = "schema_version"
 POSTGRESQL_LOCK = 7_266_721_104
 
 
+class SchemaOutdated(Exception):
+    """The database is not at the newest revision."""
+
+    def __init__(self) -> None:
+        super().__init__("The database does not have this version's schema. Run: python -m app migrate")
+
+
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Apply the migrations up to a revision, all or none; a second process that tries at the same time waits."""
     with _writing(engine) as connection, connection.begin():
@@ -36,6 +43,12 @@ def is_current(engine: Engine) -> bool:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         return context.get_current_revision() == ScriptDirectory.from_config(_config(connection)).get_current_head()
+
+
+def require_current(engine: Engine) -> None:
+    """Raise SchemaOutdated unless the database is at the newest revision."""
+    if not is_current(engine):
+        raise SchemaOutdated
 
 
 def _writing(engine: Engine) -> Connection:

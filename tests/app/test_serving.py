@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from app.db.migrate import SchemaOutdated
 from app.db.session import Database
 from app.services.api_keys import create_key
 from app.serving import CannotServe, serve, serving
@@ -26,7 +27,7 @@ def test_a_busy_port_is_named(sqlite_url: str) -> None:
 
 
 def test_a_database_without_the_schema_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CannotServe, match="python -m app migrate"):
+    with pytest.raises(SchemaOutdated, match="python -m app migrate"):
         serve(settings_for(f"sqlite:///{tmp_path / 'empty.db'}"))
 
 
