@@ -153,3 +153,5 @@ class Framework:
     """Most weights that one step of the optimizer takes at once under ZeRO-3 (DeepSpeed's sub_group_size); 0: all."""
     offloads_gradients: bool
     """Sharded gradients move to the host with the offloaded states as they are made (ZeRO-Offload)."""
+    splits_pipeline_traffic: bool
+    """Tensor ranks send a part of the activations each and gather them behind the link (arXiv 2104.04473 section 4.1)."""

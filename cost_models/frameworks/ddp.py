@@ -81,4 +81,5 @@ DDP = Framework(
     states_follow_weights=True,
     step_elements=0,
     offloads_gradients=False,
+    splits_pipeline_traffic=False,
 )

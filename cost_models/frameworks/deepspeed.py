@@ -86,4 +86,5 @@ DEEPSPEED = Framework(
     states_follow_weights=False,
     step_elements=1e9,  # sub_group_size
     offloads_gradients=True,
+    splits_pipeline_traffic=False,
 )

@@ -81,4 +81,5 @@ FSDP1 = Framework(
     states_follow_weights=True,
     step_elements=0,
     offloads_gradients=True,
+    splits_pipeline_traffic=False,
 )

@@ -85,4 +85,5 @@ MEGATRON_LM = Framework(
     states_follow_weights=False,
     step_elements=0,
     offloads_gradients=False,
+    splits_pipeline_traffic=True,
 )

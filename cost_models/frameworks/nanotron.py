@@ -81,4 +81,5 @@ NANOTRON = Framework(
     states_follow_weights=False,
     step_elements=0,
     offloads_gradients=False,
+    splits_pipeline_traffic=False,
 )

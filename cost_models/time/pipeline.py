@@ -12,6 +12,7 @@ import numpy as np
 
 from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
+from cost_models.time.cases import framework_flags
 from cost_models.time.collectives import Network
 from cost_models.time.communication import ACTIVATION_BYTES
 from cost_models.time.rank_layout import RankLayout
@@ -39,8 +40,11 @@ def transfer_seconds(problem: Problem, table: StrategyTable, layout: RankLayout,
     """Activations forward and their gradients back: exposed in the steady state as far as the schedule waits, and once
     through all stages."""
     tokens = table.micro_batch_size * float(problem.workload.sequence_length) / table.context_parallel_size
-    shard = np.where(table.sequence_parallel, tokens / table.tensor_parallel_size, tokens)
+    split = framework_flags("splits_pipeline_traffic")[table.framework] & ~table.sequence_parallel
+    shard = np.where(table.sequence_parallel | split, tokens / table.tensor_parallel_size, tokens)
+    whole = tokens * problem.model.hidden_size * ACTIVATION_BYTES
     one = network.send(layout.pipeline, shard * problem.model.hidden_size * ACTIVATION_BYTES)
+    one = one + np.where(split & (table.pipeline_parallel_size > 1), network.all_gather(layout.tensor, whole), 0.0)
     chunks = table.virtual_pipeline_size.astype(np.float64)
     hidden = network.coefficients.by_framework("hidden_pipeline_traffic")[table.framework]
     hidden = np.where((chunks > 1) & table.overlap_communication, hidden, 0.0)

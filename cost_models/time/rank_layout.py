@@ -45,6 +45,7 @@ class RankLayout:
     """Data times context ranks, the shard group inside the replicate group."""
     routed: ShardGroups
     """What expert and expert-tensor ranks leave of tensor times context times data."""
+    tensor: Channel
     secondary: Channel
     """Ranks that share hpZ's second copy of the weights; one rank where there is none."""
     pipeline: Channel
@@ -64,6 +65,7 @@ def rank_layout(network: Network, table: StrategyTable) -> RankLayout:
     return RankLayout(
         dense=_shards(network, table, few, replicas, tensor, number),
         routed=_shards(network, table, few, np.maximum(inner // taken, 1), taken, number),
+        tensor=network.channel(tensor, np.ones_like(tensor)).take(number),
         secondary=network.channel(few.secondary_shard_size, tensor).take(number),
         pipeline=network.channel(stages, inner).take(number),
         ends=network.channel(np.minimum(stages, 2), inner * (stages - 1)).take(number),
