@@ -154,4 +154,4 @@ class Framework:
     offloads_gradients: bool
     """Sharded gradients move to the host with the offloaded states as they are made (ZeRO-Offload)."""
     splits_pipeline_traffic: bool
-    """Tensor ranks send a part of the activations each and gather them behind the link (arXiv 2104.04473 section 4.1)."""
+    """Tensor ranks send a part of the activations each and gather them again (arXiv 2104.04473 section 4.1)."""
