@@ -6,7 +6,7 @@ most that of the link inside. A tree joins domains in log2 steps (NCCL 2.4 doubl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,10 +38,21 @@ class Channel:
     """Hosts that the group spans."""
     node_share: FloatColumn
     """Of a whole host's bandwidth, where groups side by side share its NICs."""
+    number: IntColumn | None = None
+    """Which row of the columns above each strategy has; None: its own."""
 
-    def take(self, rows: IntColumn) -> Channel:
-        """The given rows."""
-        return Channel(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+    @property
+    def ranks(self) -> FloatColumn:
+        """Size of each strategy's group."""
+        return self.at(self.size)
+
+    def at(self, column: FloatColumn) -> FloatColumn:
+        """A column worked out for the few distinct groups, for each strategy."""
+        return column if self.number is None else column[self.number]
+
+    def take(self, number: IntColumn) -> Channel:
+        """For strategies that have the given rows; gathered when asked for."""
+        return replace(self, number=number)
 
 
 def channel(cluster: Cluster, links: LinkCoefficients, size: IntColumn, stride: IntColumn) -> Channel:

@@ -29,29 +29,29 @@ class Network:
 
     def all_gather(self, group: Channel, whole_bytes: FloatColumn) -> FloatColumn:
         """Every rank ends up with `whole_bytes`; a reduce-scatter of as much costs the same."""
-        bandwidth = self._bus_bandwidth(group, whole_bytes, "all_gather")
-        return group.ring_seconds + group.share * whole_bytes / bandwidth
+        return group.at(group.ring_seconds) + self._ring_seconds(group, whole_bytes, "all_gather")
 
     def all_reduce(self, group: Channel, whole_bytes: FloatColumn) -> FloatColumn:
         """A sum of `whole_bytes` on every rank; latency of a tree over domains where the ring's is longer."""
-        bandwidth = self._bus_bandwidth(group, whole_bytes, "all_reduce")
-        latency = np.minimum(2 * group.ring_seconds, group.tree_seconds)
-        return latency + 2 * group.share * whole_bytes / bandwidth
+        latency = group.at(np.minimum(2 * group.ring_seconds, group.tree_seconds))
+        return latency + 2 * self._ring_seconds(group, whole_bytes, "all_reduce")
 
     def all_to_all(self, group: Channel, sent_bytes: FloatColumn) -> FloatColumn:
         """Each rank sends `sent_bytes` in equal parts to all."""
-        return group.ring_seconds + sent_bytes * group.exchange_seconds_per_byte
+        return group.at(group.ring_seconds) + sent_bytes * group.at(group.exchange_seconds_per_byte)
 
     def send(self, group: Channel, sent_bytes: FloatColumn) -> FloatColumn:
         """Point to point between neighbours of the group."""
-        return group.send_seconds + sent_bytes / group.send_bytes_per_s
+        return group.at(group.send_seconds) + sent_bytes * group.at(1 / group.send_bytes_per_s)
 
-    def _bus_bandwidth(self, group: Channel, message_bytes: FloatColumn, collective: str) -> FloatColumn:
+    def _ring_seconds(self, group: Channel, message_bytes: FloatColumn, collective: str) -> FloatColumn:
+        """Once round the ring, without latency."""
         table = [entry for entry in self.cluster.inter_node.measured if entry.collective == collective]
         if not table:
-            return group.bytes_per_s
+            return message_bytes * group.at(group.share / group.bytes_per_s)
         # Measured with every GPU of a host in one group.
-        return _interpolate(table, group.nodes, message_bytes) * group.node_share
+        bandwidth = _interpolate(table, group.at(group.nodes), message_bytes)
+        return message_bytes * group.at(group.share / group.node_share) / bandwidth
 
 
 def _interpolate(table: list[MeasuredBandwidth], nodes: FloatColumn, message_bytes: FloatColumn) -> FloatColumn:

@@ -85,23 +85,23 @@ class _Traffic:
         reached = network.coefficients.by_framework("gather_bandwidth")[table.framework]
         reached = np.where(table.zero_stage == 3, reached, 1.0)
         parts = []
-        for weights, trained, groups in (
-            (stage.dense_weights, stage.dense_trained, layout.dense),
-            (stage.routed_weights, stage.routed_trained, layout.routed),
-        ):
+        kinds = [(stage.dense_weights, stage.dense_trained, layout.dense)]
+        if stage.routed_weights.any():
+            kinds.append((stage.routed_weights, stage.routed_trained, layout.routed))
+        for weights, trained, groups in kinds:
             pieces = _pieces(weights, stage.layers, by_layer)
             gather = np.where(sharded, pieces * network.all_gather(groups.shard, weights * weight_bytes / pieces), 0.0)
             copied = pieces * network.all_gather(layout.secondary, weights * weight_bytes / pieces)
             gather_again = np.where(table.secondary_shard_size > 1, copied, gather)
             message = trained * gradient_bytes / pieces
             scattered = network.all_gather(groups.shard, message) + network.all_reduce(
-                groups.replicate, message / groups.shard.size
+                groups.replicate, message / groups.shard.ranks
             )
             reduce = pieces * np.where(sharded, scattered, network.all_reduce(groups.shard, message))
             some = weights > 0
             times = (gather, gather / pieces, gather_again, reduce, reduce / pieces)
             parts.append([np.where(some, seconds / reached, 0.0) for seconds in times])
-        return cls(*(dense + routed for dense, routed in zip(*parts, strict=True)))
+        return cls(*(sum(part[1:], part[0]) for part in zip(*parts, strict=True)))
 
 
 def _pieces(weights: FloatColumn, layers: FloatColumn, by_layer: BoolColumn) -> FloatColumn:

@@ -86,5 +86,5 @@ def _shards(
     return ShardGroups(
         shard=within,
         replicate=network.channel(replicate, stride * shard).take(number),
-        sharded=np.where(table.zero_stage > 0, within.size, 1.0),
+        sharded=np.where(table.zero_stage > 0, within.ranks, 1.0),
     )
