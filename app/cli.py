@@ -40,7 +40,7 @@ def worker() -> None:
     """Work on jobs until stopped; one job at a time, so start as many workers as there are cores to spare."""
     from app.db.migrate import SchemaOutdated, require_current
     from app.db.session import Database
-    from app.jobs.worker import run_worker
+    from app.jobs.worker import new_worker_name, run_worker
     from app.services.search_solver import solve_request
 
     settings = _settings()
@@ -52,7 +52,7 @@ def worker() -> None:
         _fail(str(error))
     finally:
         database.dispose()
-    run_worker(settings, solve_request)
+    run_worker(settings, solve_request, name=new_worker_name())
 
 
 @cli.command()

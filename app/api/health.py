@@ -23,8 +23,8 @@ class Health(ResponseModel):
 
 
 @router.get("/healthz", summary="Is the process alive?", responses=problems(422))
-def healthz(_: NoParameters) -> Health:
-    """Answers as long as the process does."""
+async def healthz(_: NoParameters) -> Health:
+    """Answers as long as the process does, also when every worker thread is busy."""
     return Health()
 
 

@@ -12,8 +12,10 @@ from multiprocessing.process import BaseProcess
 
 import structlog
 
-from app.jobs.worker import run_worker
+from app.db.session import DATABASE_AWAY, Database
+from app.jobs.worker import new_worker_name, run_worker
 from app.logs import configure_logging
+from app.repositories.jobs import JobRepository
 from app.services.search_solver import solve_request
 from app.settings import Settings
 
@@ -57,9 +59,10 @@ class _Keeper:
             self._thread.join()
 
     def _spawn(self) -> BaseProcess:
+        self._worker = new_worker_name()
         # Spawned, not forked: a fork would share the server's database connections and the locks of its threads.
         return multiprocessing.get_context("spawn").Process(
-            target=_work_beside_parent, args=(self._settings,), name="paraplan-worker", daemon=True
+            target=_work_beside_parent, args=(self._settings, self._worker), name="paraplan-worker", daemon=True
         )
 
     def _keep(self) -> None:
@@ -68,16 +71,28 @@ class _Keeper:
             if self._stopping.wait(RESTART_SECONDS):
                 return
             log.warning("worker_died", pid=self._process.pid, exit_code=self._process.exitcode)
+            self._take_back_jobs()
             self._process = self._spawn()
             self._process.start()
 
+    def _take_back_jobs(self) -> None:
+        # This worker is known to be dead, so nobody need wait until its lease runs out.
+        database = Database(self._settings.database_url)
+        try:
+            with database.write() as session:
+                JobRepository(session).take_back(self._worker)
+        except DATABASE_AWAY:
+            log.exception("take_back_failed", worker=self._worker)
+        finally:
+            database.dispose()
 
-def _work_beside_parent(settings: Settings) -> None:
+
+def _work_beside_parent(settings: Settings, name: str) -> None:
     # Ctrl-C in a terminal reaches the whole group; this process is ended by its parent, after the last request.
     os.setsid()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     configure_logging(settings)
-    run_worker(settings, solve_request)
+    run_worker(settings, solve_request, name=name)
 
 
 def _end_with_parent() -> None:

@@ -27,9 +27,10 @@ PURGE_JOB = "purge"
 class JobExecutor:
     """Runs jobs of this worker, one at a time. `stop` ends the one that runs and gives it back."""
 
-    def __init__(self, database: Database, settings: Settings, solve: Solve) -> None:
+    def __init__(self, database: Database, settings: Settings, solve: Solve, *, worker: str) -> None:
         self._database = database
         self._settings = settings
+        self._worker = worker
         self._searches = SearchRunner(database, solve)
         self._stop = threading.Event()
 
@@ -37,7 +38,7 @@ class JobExecutor:
         """Run a job, unless another worker has it or it has ended: then the message was a repetition."""
         if self._stop.is_set():
             return
-        lease = Lease.claim(self._database, job_id, self._settings, self._stop)
+        lease = Lease.claim(self._database, job_id, self._worker, self._settings, self._stop)
         if lease is None:
             return
         with structlog.contextvars.bound_contextvars(job_id=job_id, search_id=lease.search_id):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,10 +42,12 @@ class Lease:
             self._cancelled.set()
 
     @classmethod
-    def claim(cls, database: Database, job_id: str, settings: Settings, stop: threading.Event) -> Lease | None:
+    def claim(
+        cls, database: Database, job_id: str, worker: str, settings: Settings, stop: threading.Event
+    ) -> Lease | None:
         """Take a job; None if another worker has it or it has ended. `stop` is set when the worker is to end."""
-        # Unique for each attempt: the same process must not take up an attempt it has lost.
-        owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        # Unique for each attempt: the same worker must not take up an attempt it has lost.
+        owner = f"{worker}:{secrets.token_hex(4)}"
         now = utc_now()
         with database.write() as session:
             lease_until = now + timedelta(seconds=settings.lease_seconds)

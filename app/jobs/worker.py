@@ -6,6 +6,8 @@ One job at a time: a search keeps one core busy, so more of them at once take mo
 from __future__ import annotations
 
 import os
+import secrets
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -37,10 +39,15 @@ class StoppingConsumer(Consumer):  # type: ignore[misc]  # huey is untyped
         super().stop(graceful=True)
 
 
-def run_worker(settings: Settings, solve: Solve) -> None:
+def new_worker_name() -> str:
+    """A name for the owner of jobs: where it runs, for people, and a part that no other worker has."""
+    return f"{socket.gethostname()}:{secrets.token_hex(4)}"
+
+
+def run_worker(settings: Settings, solve: Solve, *, name: str) -> None:
     """Work until a signal says stop. Must be called in the main thread of its process."""
     database = Database(settings.database_url)
-    executor = JobExecutor(database, settings, solve)
+    executor = JobExecutor(database, settings, solve, worker=name)
     queue = JobQueue(settings.effective_queue_url, run=executor.execute)
     _register_schedule(queue, executor, settings)
     stopped = threading.Event()
@@ -62,7 +69,7 @@ def run_worker(settings: Settings, solve: Solve) -> None:
     threading.Thread(
         target=_sweep_until, args=(stopped, queue, executor, settings.lease_seconds), name="sweep", daemon=True
     ).start()
-    log.info("worker_started", pid=os.getpid())
+    log.info("worker_started", worker=name, pid=os.getpid())
     consumer.run()
     queue.close()
     database.dispose()

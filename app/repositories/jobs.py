@@ -73,6 +73,20 @@ class JobRepository:
         )
         return released is not None
 
+    def take_back(self, worker: str) -> int:
+        """Queue the jobs of a worker that is known to be dead; those on their last attempt are left to the sweep."""
+        taken = self._session.execute(
+            update(Job)
+            .where(
+                Job.owner.startswith(f"{worker}:", autoescape=True),
+                Job.state == Status.RUNNING,
+                Job.attempt < Job.max_attempts,
+            )
+            .values(state=Status.QUEUED, owner=None, lease_until=None)
+            .returning(Job.id)
+        ).all()
+        return len(taken)
+
     def cancel_queued(self, search_id: str, *, finished_at: datetime) -> bool:
         """End the job of a search that no worker has taken yet; False if there is none."""
         cancelled = self._session.scalar(

@@ -8,9 +8,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+DEEPEST = 32
+"""Levels of a free-form object: far more than any published config has, far fewer than recursion can bear."""
 
-def _refuse_oddities(value: Any) -> Any:
-    """A free-form JSON value without what JSON or a database cannot hold: NaN, infinity, half a surrogate pair, NUL."""
+
+def _refuse_oddities(value: Any, depth: int = 0) -> None:
+    if depth > DEEPEST:
+        raise PydanticCustomError("too_deep", "objects and lists are nested too deeply")
     if isinstance(value, float) and not math.isfinite(value):
         raise PydanticCustomError("finite_number", "numbers must be finite")
     if isinstance(value, str):
@@ -18,10 +22,15 @@ def _refuse_oddities(value: Any) -> Any:
     elif isinstance(value, dict):
         for key, item in value.items():
             _refuse_odd_text(key)
-            _refuse_oddities(item)
+            _refuse_oddities(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _refuse_oddities(item)
+            _refuse_oddities(item, depth + 1)
+
+
+def _checked(value: dict[str, Any]) -> dict[str, Any]:
+    """What JSON and every database can hold: no NaN, infinity, half a surrogate pair, NUL, or endless nesting."""
+    _refuse_oddities(value)
     return value
 
 
@@ -31,7 +40,7 @@ def _refuse_odd_text(value: str) -> str:
     return value
 
 
-FreeJson = Annotated[dict[str, Any], AfterValidator(_refuse_oddities)]
+FreeJson = Annotated[dict[str, Any], AfterValidator(_checked)]
 """An object whose keys are not known here; whoever reads it checks them."""
 Text = Annotated[str, Field(max_length=256), AfterValidator(_refuse_odd_text)]
 """A short text: a name, a label."""

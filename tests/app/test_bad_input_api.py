@@ -213,6 +213,15 @@ def test_text_must_be_storable(client: TestClient, text: str) -> None:
     assert answer.json()["errors"][0]["code"] == "string_unicode"
 
 
+@pytest.mark.parametrize("depth", [40, 300, 940, 2000])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_nesting_has_an_end(client: TestClient, depth: int, opening: str, closing: str) -> None:
+    content = f'{{"model": {{"hf_config": {{"model_type": "llama", "x": {opening * depth}1{closing * depth}}}}}}}'
+    answer = client.post("/v1/models/inspect", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["code"] in ("too_deep", "json_invalid")
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"nul", b"\xff", b'{"a": 1e', b"[" * 100_000, b'{"model": ' + b"9" * 5000 + b"}", b"[]", b"1", b"null"],
