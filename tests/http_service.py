@@ -37,7 +37,7 @@ def client(http_app: FastAPI) -> Iterator[TestClient]:
 @pytest.fixture
 def work(http_app: FastAPI, settings: Settings) -> Work:
     def run(solve: Solve = solve_request) -> None:
-        executor = JobExecutor(http_app.state.database, settings, solve)
+        executor = JobExecutor(http_app.state.database, settings, solve, worker="test")
         for job_id in executor.queued():
             executor.execute(job_id)
 

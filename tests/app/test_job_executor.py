@@ -88,7 +88,7 @@ class Bench:
         return self.job_ids[0]
 
     def executor(self, body: Body) -> JobExecutor:
-        return JobExecutor(self.database, self.settings, solver(body))
+        return JobExecutor(self.database, self.settings, solver(body), worker="host:1")
 
     def search(self) -> Search:
         return self.service.get(self.search_id)
@@ -268,7 +268,7 @@ def test_a_search_whose_workers_are_all_lost_fails_with_the_reason(bench: Bench)
 
 
 def test_the_lease_is_kept_while_the_search_computes(bench: Bench) -> None:
-    lease = Lease.claim(bench.database, bench.job_id, bench.settings, threading.Event())
+    lease = Lease.claim(bench.database, bench.job_id, "host:1", bench.settings, threading.Event())
     assert lease is not None
     claimed_until = bench.job().lease_until
     assert claimed_until is not None

@@ -127,6 +127,28 @@ class TestRelease:
             assert not JobRepository(session).release(job_id, "b")
 
 
+class TestTakeBack:
+    def take_back(self, database: Database, worker: str) -> int:
+        with database.write() as session:
+            return JobRepository(session).take_back(worker)
+
+    def test_a_dead_workers_job_waits_again(self, database: Database, job_id: str) -> None:
+        claim(database, job_id, "host:1:a", START)
+        assert self.take_back(database, "host:1") == 1
+        job = stored(database, job_id)
+        assert (job.state, job.owner, job.lease_until, job.attempt) == (Status.QUEUED, None, None, 1)
+
+    @pytest.mark.parametrize("worker", ["host:2", "host:1", "h_st:11", "host:11:a"])
+    def test_other_workers_keep_theirs(self, database: Database, job_id: str, worker: str) -> None:
+        claim(database, job_id, "host:11:a", START)
+        assert self.take_back(database, worker) == 0
+
+    def test_the_last_attempt_is_left_to_the_sweep(self, database: Database, job_id: str) -> None:
+        claim(database, job_id, "host:1:a", START)
+        claim(database, job_id, "host:1:b", START + 2 * LEASE)
+        assert self.take_back(database, "host:1") == 0
+
+
 class TestSweep:
     def test_expired_jobs_may_be_tried_again(self, database: Database, job_id: str) -> None:
         claim(database, job_id, "a", START)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from app.jobs.worker import run_worker
+from app.jobs.worker import new_worker_name, run_worker
 from app.logs import configure_logging
 from app.services.search_runs import Report
 from app.settings import Settings
@@ -65,4 +65,4 @@ def _trial(number: int) -> Trial:
 if __name__ == "__main__":
     settings = Settings()
     configure_logging(settings)
-    run_worker(settings, solve_slowly)
+    run_worker(settings, solve_slowly, name=new_worker_name())

@@ -21,6 +21,7 @@ REQUEST = {
     "workload": {"sequence_length": 8192, "global_batch_size": 64},
     "budget": {"trials": 1},
 }
+LONG_REQUEST = REQUEST | {"budget": {"trials": 250, "seconds": 600.0}}
 
 
 @pytest.fixture
@@ -73,12 +74,15 @@ def await_worker(server: subprocess.Popen[bytes], *, other_than: int | None = No
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the worker through /proc")
 class TestEmbeddedWorker:
-    def test_is_replaced_when_it_is_killed(self, server: subprocess.Popen[bytes], client: Client) -> None:
+    def test_is_replaced_and_its_search_goes_on(self, server: subprocess.Popen[bytes], client: Client) -> None:
         first = await_worker(server)
+        search_id = client.searches.create(LONG_REQUEST, labels={}).id
+        client.await_trials(search_id, 1)
         os.kill(first, signal.SIGKILL)
         await_worker(server, other_than=first)
-        search = client.await_end(client.searches.create(REQUEST, labels={}).id)
+        search = client.await_end(search_id)
         assert search.status == "succeeded", search.error
+        assert client.trials(search_id) == list(range(LONG_REQUEST["budget"]["trials"]))
 
     @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
     def test_ends_with_the_server(self, server: subprocess.Popen[bytes], client: Client, how: signal.Signals) -> None:
