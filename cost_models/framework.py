@@ -155,3 +155,5 @@ class Framework:
     """Sharded gradients move to the host with the offloaded states as they are made (ZeRO-Offload)."""
     splits_pipeline_traffic: bool
     """Tensor ranks send a part of the activations each and gather them again (arXiv 2104.04473 section 4.1)."""
+    shards_whole_experts: bool
+    """Stacked experts are sharded over experts while there are enough of them, so that some ranks hold one more."""

@@ -87,4 +87,5 @@ DEEPSPEED = Framework(
     step_elements=1e9,  # sub_group_size
     offloads_gradients=True,
     splits_pipeline_traffic=False,
+    shards_whole_experts=False,
 )

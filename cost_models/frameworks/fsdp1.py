@@ -82,4 +82,5 @@ FSDP1 = Framework(
     step_elements=0,
     offloads_gradients=True,
     splits_pipeline_traffic=False,
+    shards_whole_experts=False,
 )

@@ -82,4 +82,5 @@ FSDP2 = Framework(
     step_elements=0,
     offloads_gradients=True,
     splits_pipeline_traffic=False,
+    shards_whole_experts=True,  # torchtitan: Shard(0), Shard(1) with more ranks than experts
 )

@@ -86,4 +86,5 @@ MEGATRON_LM = Framework(
     step_elements=0,
     offloads_gradients=False,
     splits_pipeline_traffic=True,
+    shards_whole_experts=False,
 )

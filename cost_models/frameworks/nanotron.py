@@ -82,4 +82,5 @@ NANOTRON = Framework(
     step_elements=0,
     offloads_gradients=False,
     splits_pipeline_traffic=False,
+    shards_whole_experts=False,
 )

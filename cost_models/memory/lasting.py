@@ -79,7 +79,7 @@ class LastingNeeds:
 def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> tuple[Lasting, LastingNeeds]:
     """What stays through a step on each stage, and what it asks of loading, of the host and of NVMe."""
     row = stages.row
-    shards = sharding(table)
+    shards = sharding(problem, table)
     ends = end_weights(problem, table)
     block = block_weights(problem, table)
     weights = local_weights(problem, table, stages, ends)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.architecture import Block, Linear
+from cost_models.architecture import Block, FeedForward, Linear
 from cost_models.memory.distinct import distinct
 from cost_models.memory.saved import Saved, saved_by_block
 from cost_models.memory.tokens import Tokens, tokens
@@ -125,16 +125,28 @@ def _working(block: Block, at: Tokens) -> FloatColumn:
     else:
         # flash attention sums the gradient of the queries in fp32 (arXiv 2307.08691, algorithm 2)
         of_attention = of_attention + 4.0 * attention.heads * attention.head_dim * at.count * at.tensor
+    keys_values = attention.key_value_heads * (attention.head_dim + attention.value_head_dim) * at.element
+    of_attention = of_attention + keys_values * at.count * at.tensor * _exchanged_copies(at)
     gathered = np.where(at.table.sequence_parallel, at.element * hidden, 0.0)
     residual = 2.0 * at.element * hidden * at.residual
     return residual + gathered + np.maximum(of_attention, _working_feed_forward(block, at))
 
 
+def _exchanged_copies(at: Tokens) -> FloatColumn:
+    """Local keys and values, and as many gradients, that context parallelism holds besides a rank's own.
+
+    Ring attention receives one block while it works on another (arXiv 2310.01889, section 3); gathered attention holds
+    those of all ranks (arXiv 2407.21783, section 3.3.2); Ulysses sends what it receives (arXiv 2309.14509).
+    """
+    ranks = at.table.context_parallel_size
+    copies = np.where(at.table.is_choice("context_parallel_kind", "all-gather"), 2.0 * (ranks - 1), 2.0)
+    return np.where(ranks > 1, copies, 0.0)
+
+
 def _working_feed_forward(block: Block, at: Tokens) -> FloatColumn:
-    mixture = block.experts
-    if mixture is None:
-        part = block.feed_forward
-        widths = (3.0 if part.gated else 2.0) * part.hidden  # type: ignore[union-attr]
+    mixture = block.feed_forward
+    if isinstance(mixture, FeedForward):
+        widths = (3.0 if mixture.gated else 2.0) * mixture.hidden
         return at.element * widths * at.count * at.tensor
     split = at.table.expert_tensor_parallel_size
     dispatched = at.count * at.residual * mixture.experts_per_token * at.problem.workload.expert_imbalance * split

@@ -59,12 +59,11 @@ def saved_by_block(block: Block, at: Tokens) -> Saved:
     parts: dict[str, FloatColumn] = dict.fromkeys(Saved.__dataclass_fields__, zero)
     parts |= attention
     parts |= _norms(block, at)
-    if block.experts:
-        parts |= _experts(block.experts, at)
-    else:
-        assert isinstance(block.feed_forward, FeedForward)
+    if isinstance(block.feed_forward, FeedForward):
         hidden, activated = _feed_forward(block.feed_forward, at)
         parts |= {"hidden": hidden, "activated": activated}
+    else:
+        parts |= _experts(block.feed_forward, at)
     if at.problem.workload.dropout > 0:
         # one byte an element after attention and after the perceptron (arXiv 2205.05198, section 4.1)
         parts["dropout_masks"] = 2.0 * at.problem.model.hidden_size * at.residual * at.count
@@ -90,11 +89,9 @@ def _adapted_share(block: Block, at: Tokens) -> float:
     if tuning is None:
         return 1.0
     readers = [any(is_adapted(w.name, tuning) for w in block.attention.linears)]
-    if block.experts is None:
-        assert isinstance(block.feed_forward, FeedForward)
-        readers.append(any(is_adapted(w.name, tuning) for w in block.feed_forward.linears))
-    else:
-        readers.append(is_adapted("up", tuning))
+    part = block.feed_forward
+    first = part if isinstance(part, FeedForward) else part.routed
+    readers.append(any(is_adapted(w.name, tuning) for w in first.linears))
     return sum(readers) / len(readers)
 
 

@@ -52,7 +52,7 @@ class StateBytes:
     """fp32 copies of 16-bit gradients while the optimizer steps."""
 
 
-def sharding(table: StrategyTable) -> Sharding:
+def sharding(problem: Problem, table: StrategyTable) -> Sharding:
     """Shard groups. Experts: the quotient of the dense ranks and expert x expert-tensor ranks."""
     replicate = table.data_parallel_replicate_size
     dense = table.data_parallel_size * table.context_parallel_size / replicate
@@ -62,11 +62,19 @@ def sharding(table: StrategyTable) -> Sharding:
     whole_in_pipeline = flag(table, "pipeline_keeps_whole_gradients") & (table.pipeline_parallel_size > 1)
     return Sharding(
         dense_ranks=dense,
-        expert_ranks=np.maximum(expert / replicate, 1.0),
+        expert_ranks=_even_expert_ranks(problem, table, np.maximum(expert / replicate, 1.0)),
         weights=(zero == 3) | ((zero == 2) & flag(table, "stage_2_shards_weights")),
         gradients=(zero >= 2) & ~whole_in_pipeline,
         states=zero >= 1,
     )
+
+
+def _even_expert_ranks(problem: Problem, table: StrategyTable, ranks: FloatColumn) -> FloatColumn:
+    """Ranks that would share evenly as much as the fullest rank holds, where experts are not cut."""
+    most = max((block.experts.experts for block in problem.model.blocks if block.experts), default=1)
+    local = np.maximum(most / table.expert_parallel_size, 1.0)
+    whole = flag(table, "shards_whole_experts") & (ranks <= local)
+    return np.where(whole, local / np.ceil(local / ranks), ranks)
 
 
 def state_bytes(

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.architecture import Attention, Block, Linear, ModelArchitecture
+from cost_models.architecture import Attention, Block, FeedForward, Linear
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
@@ -167,9 +167,9 @@ def block_split(block: Block) -> Split:
     if block.cross_attention:
         total += _attention_split(block.cross_attention)
     total += Split(whole=block.norm_parameters + block.other_parameters)
-    mixture = block.experts
-    if mixture is None:
-        return total + _sum(_linear_split(w) for w in block.feed_forward.linears)  # type: ignore[union-attr]
+    mixture = block.feed_forward
+    if isinstance(mixture, FeedForward):
+        return total + _sum(_linear_split(w) for w in mixture.linears)
     total += Split(expert=mixture.routed.parameters, whole=mixture.router.parameters + mixture.other_parameters)
     if mixture.shared:
         total += _sum(_linear_split(w) for w in mixture.shared.linears)
@@ -193,21 +193,12 @@ def block_linears(block: Block) -> tuple[Linear, ...]:
     """Every matrix of a block."""
     attentions = [block.attention, *([block.cross_attention] if block.cross_attention else [])]
     linears = [w for attention in attentions for w in attention.linears]
-    mixture = block.experts
-    if mixture is None:
-        return (*linears, *block.feed_forward.linears)  # type: ignore[union-attr]
+    mixture = block.feed_forward
+    if isinstance(mixture, FeedForward):
+        return (*linears, *mixture.linears)
     shared = mixture.shared.linears if mixture.shared else ()
     gate = (mixture.shared_gate,) if mixture.shared_gate else ()
     return (*linears, mixture.router, *mixture.routed.linears, *shared, *gate)
-
-
-def widest_matrices(model: ModelArchitecture) -> tuple[Linear, ...]:
-    """One linear of each distinct shape in the blocks."""
-    shapes: dict[tuple[int, int, str], Linear] = {}
-    for block in model.blocks:
-        for linear in block_linears(block):
-            shapes.setdefault((linear.in_features, linear.out_features, linear.split), linear)
-    return tuple(shapes.values())
 
 
 def _weigh(layers: FloatColumn, counts: list[float]) -> FloatColumn:

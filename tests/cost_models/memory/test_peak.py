@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cost_models.explicit_architecture import build_architecture
 from cost_models.memory import estimate_memory, fit
+from cost_models.memory.states import sharding
 from cost_models.problem import Problem
 from cost_models.results import MEMORY_PARTS, PEAK_MOMENTS, MemoryEstimate
 from cost_models.stages import all_stages
@@ -22,8 +23,9 @@ from tests.cost_models.problems import h100, make_problem, megatron, resolved
 
 DATA = Path(__file__).parents[2] / "data"
 GIB = 2**30
-LLAMA = make_problem("llama-3-8b", h100(2), global_batch_size=64)
-MIXTRAL = make_problem("mixtral-8x7b", h100(2), global_batch_size=64)
+# Large enough a batch that no strategy below runs a single micro-batch, which would hold no gradients at its peak.
+LLAMA = make_problem("llama-3-8b", h100(2), global_batch_size=256)
+MIXTRAL = make_problem("mixtral-8x7b", h100(2), global_batch_size=256)
 
 CHECKPOINTING = ("none", "selective", "full")
 STRATEGIES = st.fixed_dictionaries(
@@ -152,7 +154,7 @@ def test_the_loss_of_a_large_vocabulary_is_the_peak_of_the_last_stage() -> None:
 
 
 def test_fused_and_compiled_losses_keep_less() -> None:
-    fused = make_problem("llama-3-8b", h100(2), global_batch_size=64, fused_loss=True)
+    fused = make_problem("llama-3-8b", h100(2), global_batch_size=256, fused_loss=True)
     fields = {"framework": "fsdp2", "activation_checkpointing": "full", "micro_batch_size": 4}
     plain, compiled = estimated(LLAMA, fields), estimated(LLAMA, {**fields, "compile": True})
     chunked = estimated(fused, fields)
@@ -160,6 +162,22 @@ def test_fused_and_compiled_losses_keep_less() -> None:
     assert plain.parts["logits"][0] == 12 * logits
     assert compiled.peak_allocated_bytes[0] < plain.peak_allocated_bytes[0]
     assert chunked.peak_allocated_bytes[0] < plain.peak_allocated_bytes[0]
+
+
+def test_one_micro_batch_has_no_gradients_where_they_come_with_backward() -> None:
+    fields = {"framework": "fsdp2", "micro_batch_size": 8, "activation_checkpointing": "full"}
+    one, two = estimated(make_problem("llama-3-8b", h100(2), global_batch_size=128), fields), estimated(LLAMA, fields)
+    assert PEAK_MOMENTS[one.peak_moment[0]] == PEAK_MOMENTS[two.peak_moment[0]] == "loss"
+    assert one.parts["gradients"][0] == 0
+    assert two.parts["gradients"][0] == pytest.approx(4 * LLAMA.model.parameters / 16)
+
+
+def test_experts_that_are_not_cut_spread_unevenly() -> None:
+    problem = make_problem("qwen3-30b-a3b", {"nodes": 3, "gpus_per_node": 16, "gpu": "h100-sxm5-80gb"})
+    table = resolved(problem, {"framework": "fsdp2"}, {"framework": "megatron-lm", "zero_stage": 3})
+    found = sharding(problem, table)
+    # 128 experts over 48 ranks: the fullest holds 3.
+    assert found.expert_ranks.tolist() == pytest.approx([128 / 3, 48])
 
 
 def test_fp8_copies_of_weights_are_kept_beside_bf16_ones() -> None:

@@ -32,7 +32,9 @@ def test_zero_stages_shard_as_published(row: dict[str, str]) -> None:
     stages = all_stages(problem.model, table)
     weights = np.full(3, float(row["parameters"]))
     none = np.zeros(3)
-    found = state_bytes(problem, table, stages, LocalWeights(weights, none, weights, none, weights), sharding(table))
+    found = state_bytes(
+        problem, table, stages, LocalWeights(weights, none, weights, none, weights), sharding(problem, table)
+    )
     total = (found.parameters + found.gradients + found.optimizer_states) / GB
     published = [float(row[f"stage_{stage}_gb"]) for stage in (1, 2, 3)]
     # The table is printed with three digits.
@@ -63,7 +65,7 @@ def test_frozen_weights_have_no_gradients_and_no_states() -> None:
     table = resolved(problem, {"framework": "ddp"})
     stages = all_stages(problem.model, table)
     weights = local_weights(problem, table, stages, end_weights(problem, table))
-    found = state_bytes(problem, table, stages, weights, sharding(table))
+    found = state_bytes(problem, table, stages, weights, sharding(problem, table))
     adapters = 32 * 16 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
     assert weights.dense[0] == problem.model.parameters
     assert weights.trainable_dense[0] == adapters
@@ -99,6 +101,6 @@ def test_a_tied_matrix_is_on_both_ends_of_a_pipeline_and_once_without() -> None:
 def test_experts_are_sharded_over_what_expert_parallelism_leaves() -> None:
     problem = make_problem("mixtral-8x7b", h100(4))
     table = resolved(problem, megatron(2, 1, expert_parallel_size=4, expert_tensor_parallel_size=1))
-    shards = sharding(table)
+    shards = sharding(problem, table)
     assert shards.dense_ranks[0] == 16
     assert shards.expert_ranks[0] == 8
