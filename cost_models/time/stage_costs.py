@@ -11,7 +11,7 @@ import numpy as np
 
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
 from cost_models.time.distinct import distinct_rows
 from cost_models.time.ends import EndSeconds
 from cost_models.time.layers import LayerSeconds
@@ -112,8 +112,7 @@ def _stage_seconds(
     held = stages.layers[rows].astype(np.float64)
     count = held.sum(axis=1)
     again = np.minimum(table.checkpointed_layers[strategy], count) / np.maximum(count, 1.0)
-    first, last = stages.first[rows], stages.last[rows]
-    shared = problem.model.tied_embeddings
+    first, last = np.flatnonzero(stages.first[rows]), np.flatnonzero(stages.last[rows])
 
     def inside(name: str) -> FloatColumn:
         # A plain sum over the kinds: einsum and matmul reorder additions with the number of rows.
@@ -123,13 +122,14 @@ def _stage_seconds(
             total = total + held[:, kind] * values[which, kind]
         return total
 
-    def with_ends(name: str, ends_name: str, head: BoolColumn) -> FloatColumn:
+    def with_ends(name: str, ends_name: str, head: IntColumn) -> FloatColumn:
         column = inside(name)
-        column = column + np.where(first, getattr(ends[0], ends_name)[which], 0.0)
-        return column + np.where(head, getattr(ends[1], ends_name)[which], 0.0)
+        column[first] += getattr(ends[0], ends_name)[which[first]]
+        column[head] += getattr(ends[1], ends_name)[which[head]]
+        return column
 
     # One matrix serves both ends where they are tied and on one stage.
-    own_head = last & ~(first & shared)
+    own_head = np.setdiff1d(last, first) if problem.model.tied_embeddings else last
     return StageSeconds(
         forward=with_ends("forward", "forward", last),
         input_gradient=with_ends("input_gradient", "input_gradient", last),
