@@ -24,6 +24,8 @@ LEAST_TENSOR_REACH: Final = 8
 """Tensor sizes are tried up to a node or an NVLink domain, and to 8 on smaller hosts."""
 CHECKPOINTED_SHARES: Final = (0.25, 0.5, 0.75, 1.0)
 """Of a stage's layers under full checkpointing; the study refines the count."""
+OFFLOADED_SHARES: Final = (0.5, 1.0)
+"""Of what a kind of offload can take off the GPU; the study refines the fraction."""
 FORK_ONLY: Final = {"megatron-lm": ("zero-bubble",)}
 """Schedules that a framework has in a fork only (sail-sg's of Megatron-LM): searched where `space` names them."""
 DOMINATED_SCHEDULES: Final = ("gpipe",)
@@ -181,7 +183,8 @@ def _expert_axes(search: SearchProblem, framework: Framework) -> dict[str, Any]:
     return {
         "expert": _named(search.space, "expert_parallel_size") or sizes,
         "expert_tensor": _named(search.space, "expert_tensor_parallel_size")
-        or ((1, 0) if possible and framework.expert_tensor_parallel else (None,)),
+        # Where a framework's experts do not follow the tensor size, splitting them is left to `space`.
+        or ((1, 0) if possible and framework.expert_tensor_follows_tensor else (None,)),
     }
 
 
@@ -207,10 +210,10 @@ def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> t
         usable = {"optimizer", "optimizer-and-parameters"} if cluster.host else set()
         usable |= {"nvme"} if cluster.host and cluster.host.nvme_bytes else set()
         kinds = ("none", *(kind for kind in framework.offloads if kind in usable))
-    fractions = _named(search.space, "offload_fraction") or (1.0,)
+    fractions = sorted(_named(search.space, "offload_fraction") or OFFLOADED_SHARES)
     # Nothing offloaded is the same at any fraction: one stands for all.
     return tuple(
         (kind, fraction)
         for kind in sorted(kinds, key=OFFLOADS.index)
-        for fraction in (fractions[:1] if kind == "none" else fractions)
+        for fraction in (fractions[-1:] if kind == "none" else fractions)
     )

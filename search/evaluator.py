@@ -64,7 +64,7 @@ class Evaluator:
         stages = bounding_stages if sweeping else all_stages
         valid = np.flatnonzero(broken == 0)
         if len(valid):
-            chosen = table.take(valid)
+            chosen = table if len(valid) == len(table) else table.take(valid)
             memory = estimate_memory(problem, chosen, stages(problem.model, chosen))
             asked = fit(problem, memory, self.search.memory_confidence)
             figures["peak_bytes"][valid] = memory.peak_bytes[memory.fullest]
@@ -74,7 +74,7 @@ class Evaluator:
             marks["fits_at_even_odds"][valid] = fit(problem, memory, EVEN_ODDS).fits
         timed = np.flatnonzero(marks["fits"] | marks["fits_at_even_odds"]) if sweeping else valid
         if len(timed):
-            chosen = table.take(timed)
+            chosen = table if len(timed) == len(table) else table.take(timed)
             seconds = estimate_time(problem, chosen, stages(problem.model, chosen)).step_seconds
             figures["step_seconds"][timed] = seconds
             figures["objective"][timed] = seconds * self.price(cluster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from cost_models.answer import JOULES_PER_KWH
 from cost_models.cluster import Cluster
 from search.alternatives import price_alternatives
 from search.evaluator import Evaluator
@@ -17,6 +18,12 @@ OBJECTIVE_WORDS: Final = {
     "cost": "Cheapest",
     "energy": "Least energy",
     "pareto": "On the front of step time against peak memory",
+}
+COMPARATIVES: Final = {
+    "step_time": ("faster", "slower"),
+    "cost": ("cheaper", "dearer"),
+    "energy": ("less energy", "more energy"),
+    "pareto": ("faster", "slower"),
 }
 
 Answer = Mapping[str, Any]
@@ -32,18 +39,24 @@ def describe(strategy: Mapping[str, Any]) -> str:
         ("virtual_pipeline_size", "VPP"),
         ("expert_parallel_size", "EP"),
         ("data_parallel_size", "DP"),
-        ("data_parallel_replicate_size", "replicas of the shards "),
     ):
         if strategy[name] > 1:
             words.append(f"{short}{strategy[name]}")
     words.append(f"ZeRO-{strategy['zero_stage']}")
     details = [f"micro-batch {strategy['micro_batch_size']}"]
+    if strategy["data_parallel_replicate_size"] > 1:
+        details.insert(0, f"{strategy['data_parallel_replicate_size']} replicas of the shards")
     mode = strategy["activation_checkpointing"]
     details.append("no checkpointing" if mode == "none" else f"{mode} checkpointing")
     if mode == "full":
         details[-1] += f" of {strategy['checkpointed_layers']} layers a stage"
     if strategy["offload"] != "none":
         details.append(f"offload of {strategy['offload']} ({strategy['offload_fraction']:.0%})")
+    chunks = strategy["layers_per_stage"]
+    if len(set(chunks)) > 1:
+        details.append(
+            f"{min(chunks)} to {max(chunks)} layers a chunk, {chunks[0]} on the first, {chunks[-1]} on the last"
+        )
     return f"{' '.join(words)}, {', '.join(details)}"
 
 
@@ -74,27 +87,47 @@ def explain_briefly(evaluator: Evaluator, plans: Sequence[Answer], clusters: Seq
 
 
 def _standing(evaluator: Evaluator, plans: Sequence[Answer], row: int, evaluated: int) -> str:
-    plan, search = plans[row], evaluator.search
-    seconds = plan["time"]["step_seconds"]
-    head = f"{describe(plan['strategy'])}: {seconds:.3g} s a step, MFU {plan['throughput']['mfu']:.0%}"
+    plan = plans[row]
+    head = f"{_named(evaluator, plan)}: {_price(evaluator, plan)} a step, MFU {plan['throughput']['mfu']:.0%}"
     if row > 0:
-        best = plans[0]["time"]["step_seconds"]
-        return f"{head}; {_difference(seconds, best)} than the first plan: {_reason(plan, plans[0])}."
-    words = f"{OBJECTIVE_WORDS[search.objective]} of {evaluated:,} strategies scored"
+        return f"{head}; {_difference(evaluator, plan, plans[0])} than the first plan: {_reason(plan, plans[0])}."
+    words = f"{OBJECTIVE_WORDS[evaluator.search.objective]} of {evaluated:,} strategies scored"
     if len(plans) == 1:
         return f"{words}: {head}; no other plan fits."
-    second = plans[1]
     return (
-        f"{words}: {head}; {_difference(seconds, second['time']['step_seconds'])} than the next plan "
-        f"({describe(second['strategy'])}): {_reason(plan, second)}."
+        f"{words}: {head}; {_difference(evaluator, plan, plans[1])} than the next plan "
+        f"({_named(evaluator, plans[1])}): {_reason(plan, plans[1])}."
     )
 
 
-def _difference(seconds: float, other: float) -> str:
-    share = (seconds / other - 1) * 100
-    if abs(share) < 0.05:
-        return f"as fast ({share:+.2f} %)"
-    return f"{abs(seconds - other):.3g} s ({abs(share):.1f} %) {'slower' if share > 0 else 'faster'}"
+def _named(evaluator: Evaluator, plan: Answer) -> str:
+    nodes = f" on {plan['nodes']} nodes" if len(evaluator.search.clusters) > 1 else ""
+    return f"{describe(plan['strategy'])}{nodes}"
+
+
+def _value(evaluator: Evaluator, plan: Answer) -> float:
+    """What is minimised, of one step."""
+    clusters = evaluator.search.clusters
+    index = next(number for number, cluster in enumerate(clusters) if cluster.nodes == plan["nodes"])
+    return float(plan["time"]["step_seconds"]) * evaluator.price(index)
+
+
+def _price(evaluator: Evaluator, plan: Answer) -> str:
+    seconds, value = f"{plan['time']['step_seconds']:.3g} s", _value(evaluator, plan)
+    if evaluator.search.objective == "cost":
+        return f"{seconds} and {value:.3g} USD"
+    if evaluator.search.objective == "energy":
+        return f"{seconds} and {value / JOULES_PER_KWH:.3g} kWh"
+    return seconds
+
+
+def _difference(evaluator: Evaluator, plan: Answer, other: Answer) -> str:
+    value, reference = _value(evaluator, plan), _value(evaluator, other)
+    share = (value / reference - 1) * 100
+    less, more = COMPARATIVES[evaluator.search.objective]
+    amount = f"{abs(value - reference):.3g} s, " if evaluator.search.objective in ("step_time", "pareto") else ""
+    percent = f"{abs(share):.1f} %" if abs(share) >= 0.05 else "under 0.1 %"
+    return f"{amount}{percent} {less if share <= 0 else more}"
 
 
 def _reason(plan: Answer, other: Answer) -> str:

@@ -27,7 +27,7 @@ from search.space import encode
 BLOCK_ROWS: Final = 65_536
 FOLLOWS_TENSOR: Final = 0
 """Expert tensor size on its axis: the tensor size of the row."""
-LARGEST_RANK_TOKENS: Final = 2**16
+LARGEST_RANK_TOKENS: Final = 2**15
 """Tokens of one micro-batch on one rank: matrices of that many rows fill every GPU of the catalog many times over."""
 
 Columns = dict[str, Column]

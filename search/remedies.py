@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -35,13 +34,17 @@ class _Change:
     search: SearchProblem
 
 
-def remedies(search: SearchProblem) -> list[str]:
-    """Changes that make a strategy fit (and meet the deadline), in words, with the strategy that then does."""
+def remedies(search: SearchProblem, watch: Watch) -> list[str]:
+    """Changes that make a strategy fit (and meet the deadline), in words, with the strategy that then does; as many as
+    the time allows."""
     found: list[str] = []
-    for ways in (_less_narrow(search), _eight_bit(search), _shorter(search), _lora(search), _more_nodes(search)):
+    kinds = (_less_narrow, _other_frameworks, _eight_bit, _shorter, _lora, _more_nodes)
+    for ways in (kind(search) for kind in kinds):
         # Of one kind of change, the smallest that helps.
         for change in ways:
-            if (proof := _proof(change.search)) is not None:
+            if watch.stopped_by() is not None:
+                return found
+            if (proof := _proof(change.search, watch)) is not None:
                 found.append(f"{change.words} ({proof})")
                 break
         if len(found) == MOST_REMEDIES:
@@ -55,6 +58,12 @@ def _less_narrow(search: SearchProblem) -> Iterator[_Change]:
         yield _Change(f"`space` not narrowing {name}", replace(search, space=kept))
     if len(search.space) > 1:
         yield _Change("`space` not narrowing anything", replace(search, space={}))
+
+
+def _other_frameworks(search: SearchProblem) -> Iterator[_Change]:
+    others = [name for name in DEFAULT_FRAMEWORKS if name not in (search.frameworks or DEFAULT_FRAMEWORKS)]
+    if others and "framework" not in search.space:
+        yield _Change(f"frameworks {', '.join(others)}", replace(search, frameworks=tuple(others)))
 
 
 def _eight_bit(search: SearchProblem) -> Iterator[_Change]:
@@ -92,13 +101,13 @@ def _grown(cluster: Cluster, factor: int) -> Cluster:
     return replace(cluster, nodes=cluster.nodes * factor)
 
 
-def _proof(search: SearchProblem) -> str | None:
+def _proof(search: SearchProblem, watch: Watch) -> str | None:
     """The best strategy of the changed search's lean part that fits, in words; None: there is none."""
     lean = replace(search, space={**LEAN_SPACE, **search.space})
     named = lean.space.get("framework", FRAMEWORK_NAMES)
     frameworks = [name for name in search.frameworks or DEFAULT_FRAMEWORKS if name in named]
     evaluator = Evaluator(lean)
-    swept = sweep(evaluator, frameworks, Watch(lambda: 0.0, lambda: False, 0.0, math.inf), lambda _: None)
+    swept = sweep(evaluator, frameworks, watch, lambda _: None)
     plans = rank(evaluator, swept.best, 1)
     if not len(plans):
         return None

@@ -81,6 +81,8 @@ def _study(
     points: list[Parameters] = [
         space.encode(int(seeds.cluster[row]), seeds.table.row(row)) for row in range(len(seeds))
     ]
+    if current is not None and current.searched and current.candidates.acceptable[0]:
+        points.insert(0, space.encode(int(current.candidates.cluster[0]), current.candidates.table.row(0)))
     return run_study(evaluator, space, points, past, watch, report, swept.best_step_seconds)
 
 
@@ -133,7 +135,7 @@ def _result(
         elapsed_seconds=watch.elapsed_seconds(),
         memory_model_version=None,
         rejected={reason: rejected[reason] for reason in sorted(rejected)},
-        verdict=verdict(evaluator, swept, findings),
+        verdict=verdict(evaluator, swept, findings, watch),
         assumptions=tuple(evaluator.assumptions),
     )
 

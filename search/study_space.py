@@ -177,21 +177,22 @@ class StudySpace:
         return Proposal(layout.cluster, strategy, ends if layout.uneven else (0, 0))
 
     def encode(self, cluster: int, strategy: Mapping[str, Any]) -> dict[str, Any]:
-        """The point that stands for a strategy of the lattice, default layers on every stage."""
+        """The point nearest to a strategy of one of the layouts; of a strategy of the lattice the point itself."""
         number = self._numbers[layout_key(cluster, strategy)]
         layout = self.layouts[number]
         mode, layers = strategy["activation_checkpointing"], strategy["checkpointed_layers"]
         share = 1.0 if mode == "none" else min(layers / layout.stage_layers, 1.0)
+        own = (strategy["virtual_pipeline_size"], strategy["pipeline_schedule"])
         micro = _nearest_ratio(strategy["micro_batch_size"], self.micro)
         replicate = _nearest_ratio(strategy["data_parallel_replicate_size"], layout.replicates)
         point = {
             "layout": number,
             "micro_batch": self.micro.index(micro),
-            "schedule": _schedule_name((strategy["virtual_pipeline_size"], strategy["pipeline_schedule"])),
-            "context_kind": strategy["context_parallel_kind"],
-            "checkpointing": mode,
+            "schedule": _schedule_name(_nearest_schedule(_schedule_name(own), layout.schedules)),
+            "context_kind": _choice(strategy["context_parallel_kind"], layout.context_kinds),
+            "checkpointing": _choice(mode, layout.modes),
             "checkpointed_share": share,
-            "offload": strategy["offload"],
+            "offload": _choice(strategy["offload"], layout.offloads),
             "offload_steps": max(round(strategy["offload_fraction"] * FRACTION_STEPS), 1),
             "shard_group": layout.replicates.index(replicate),
             "first_chunk_relief": 0,

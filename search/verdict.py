@@ -15,6 +15,7 @@ from search.evaluator import SECONDS_PER_DAY, Evaluator
 from search.explain import describe
 from search.remedies import remedies
 from search.swept import Sweep
+from search.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,19 @@ class Findings:
     """Valid, not fitting."""
 
 
-def verdict(evaluator: Evaluator, swept: Sweep, findings: Findings) -> str:
+def verdict(evaluator: Evaluator, swept: Sweep, findings: Findings, watch: Watch) -> str:
     """One paragraph for a person."""
     if findings.plans:
         return _found(swept, findings)
     if len(swept.late):
-        return " ".join([_late(evaluator, swept.late), *_ways_out(evaluator)])
+        return " ".join([_late(evaluator, swept.late), *_ways_out(evaluator, watch)])
     if len(findings.too_large):
-        return " ".join([_too_large(evaluator, findings.too_large), *_ways_out(evaluator)])
+        return " ".join([_too_large(evaluator, findings.too_large), *_ways_out(evaluator, watch)])
     if not findings.evaluated and swept.stopped_by is not None:
         return f"Nothing was scored: the search was stopped by {swept.stopped_by} before its first block."
     broken = ", ".join(f"{reason} ({count:,})" for reason, count in findings.rejected.most_common(3))
     why = f"rules broken most often: {broken}" if broken else "no combination multiplies to all GPUs and the batch"
-    return " ".join([f"No strategy of the space is valid: {why}.", *_ways_out(evaluator)])
+    return " ".join([f"No strategy of the space is valid: {why}.", *_ways_out(evaluator, watch)])
 
 
 def _found(swept: Sweep, findings: Findings) -> str:
@@ -83,8 +84,10 @@ def _late(evaluator: Evaluator, late: Candidates) -> str:
     )
 
 
-def _ways_out(evaluator: Evaluator) -> list[str]:
-    found = remedies(evaluator.search)
-    if not found:
-        return ["None of the changes that were tried makes it fit."]
-    return ["It would fit with " + "; or with ".join(found) + "."]
+def _ways_out(evaluator: Evaluator, watch: Watch) -> list[str]:
+    found = remedies(evaluator.search, watch)
+    if found:
+        return ["It would fit with " + "; or with ".join(found) + "."]
+    if watch.stopped_by() is not None:
+        return ["No time was left to try what would make it fit."]
+    return ["None of the changes that were tried makes it fit."]

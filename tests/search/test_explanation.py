@@ -10,6 +10,7 @@ from cost_models.workload import Workload
 from search.alternatives import alternatives, price_alternatives
 from search.evaluator import Evaluator
 from search.remedies import remedies
+from search.watch import Watch
 from tests.search.problems import NARROW, cluster, run, small_search
 
 TOO_SMALL = small_search("llama-3-70b", clusters=(cluster("dgx-a100", host=None),), space=NARROW)
@@ -91,7 +92,11 @@ def test_where_nothing_fits_the_verdict_says_by_how_much_and_what_helps() -> Non
 
 
 def test_a_remedy_really_helps() -> None:
-    nodes = next(int(n) for words in remedies(TOO_SMALL) for n in re.findall(r"^(\d+) nodes", words))
+    nodes = next(
+        int(n)
+        for words in remedies(TOO_SMALL, Watch(lambda: 0.0, lambda: False, 0.0, 1.0))
+        for n in re.findall(r"^(\d+) nodes", words)
+    )
     grown = run(replace(TOO_SMALL, clusters=(cluster("dgx-a100", nodes, host=None),), space={}, trials=0))
     assert grown.plans
     smaller = run(replace(TOO_SMALL, clusters=(cluster("dgx-a100", nodes // 2, host=None),), trials=0))
@@ -112,3 +117,14 @@ def test_a_missed_deadline_is_named_with_the_nodes_that_meet_it() -> None:
     assert result.plans == ()
     assert "meets the deadline of 1 days" in result.verdict
     assert re.search(r"\d+ nodes", result.verdict)
+
+
+def test_other_frameworks_are_a_remedy() -> None:
+    search = small_search("llama-2-7b", frameworks=("ddp",))
+    result = run(search)
+    assert result.plans == ()
+    assert "It would fit with frameworks megatron-lm, deepspeed, fsdp2 (" in result.verdict
+
+
+def test_remedies_keep_the_budget_of_seconds() -> None:
+    assert remedies(TOO_SMALL, Watch(lambda: 2.0, lambda: False, 0.0, 1.0)) == []
