@@ -20,7 +20,7 @@ from app.services import api_keys
 from app.serving import serving
 from app.settings import Settings
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.2
 KEY_LIFE = timedelta(hours=1)
 PIPE_WIDTH = 160
 """Columns where the output is not a terminal, so that a log keeps its rows whole."""
