@@ -129,8 +129,8 @@ class Framework:
     """Under ZeRO-3 the embedding stays gathered with the group around the blocks (the root of fsdp1)."""
     loss_fp32_copies: int
     """fp32 tensors of the logits' shape that are alive at once while the loss is differentiated."""
-    loss_holds_logits: bool
-    """The logits in the compute dtype are alive beside them."""
+    loss_logit_copies: int
+    """Tensors of the logits' shape in the compute dtype that are alive beside them."""
     gradients_beside_buckets: bool
     """Reduction buckets are copies of the gradients, unless gradient_as_bucket_view."""
     gathers_every_micro_batch: tuple[int, ...]

@@ -69,7 +69,7 @@ FSDP2 = Framework(
     live_parameter_elements=0,
     embedding_stays_gathered=False,
     loss_fp32_copies=3,  # log-probabilities, their gradient, that of the logits
-    loss_holds_logits=False,
+    loss_logit_copies=0,
     gradients_beside_buckets=False,
     gathers_every_micro_batch=(2, 3),
     reduces_in_16_bit=False,  # torchtitan: mixed_precision_reduce = float32

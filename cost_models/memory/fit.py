@@ -13,7 +13,8 @@ from cost_models.results import MemoryEstimate
 from cost_models.strategy import BoolColumn, FloatColumn
 
 RELATIVE_ERROR: Final = 0.08
-"""Standard deviation of log(measured / analytical) over families of public runs."""
+"""Standard deviation of log(measured / analytical), robust (1.48 times the median of its absolute value): 0.01 over
+SimuMax's B200 runs, 0.08 over Megatron-LM's functional tests, 0.12 over Qwen's fine-tuning table; their median."""
 _NORMAL: Final = NormalDist()
 _DEVIATIONS: Final = np.linspace(-8.0, 8.0, 1601)
 _PROBABILITIES: Final = np.array([_NORMAL.cdf(float(z)) for z in _DEVIATIONS])

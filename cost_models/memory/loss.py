@@ -34,7 +34,7 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
     logits = at.count * padded_vocabulary(problem.model, table) * at.tensor
     # The plain transformers loss is torch's and still holds the logits when it is differentiated.
     copies = np.where(at.eager, _TORCH_FP32_COPIES, number(table, "loss_fp32_copies"))
-    held = np.where(at.eager | flag(table, "loss_holds_logits"), at.element, 0.0)
+    held = at.element * np.where(at.eager, 1.0, number(table, "loss_logit_copies"))
     # A compiled loss reads the logits and writes their gradient, both in the compute dtype, and nothing between.
     compiled = table.compile & flag(table, "compiles_loss") & ~at.eager
     whole = logits * np.where(compiled, 2.0 * at.element, 4.0 * copies + held)
