@@ -74,7 +74,8 @@ def _show_explanations(plans: Sequence[Mapping[str, Any]], console: Console) -> 
     console.print("[bold]Why plan 1[/]")
     for sentence in best["explanation"]:
         console.print(f"  {escape(sentence)}")
-    console.print("[bold]The others[/]")
+    if others:
+        console.print("[bold]The others[/]")
     for plan in others:
         if plan["explanation"]:
             console.print(f"  {plan['rank']:>2}  {escape(plan['explanation'][0])}")
