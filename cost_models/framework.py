@@ -157,3 +157,6 @@ class Framework:
     """Tensor ranks send a part of the activations each and gather them again (arXiv 2104.04473 section 4.1)."""
     shards_whole_experts: bool
     """Stacked experts are sharded over experts while there are enough of them, so that some ranks hold one more."""
+    frozen_weights_have_gradients: bool
+    """A flat parameter that mixes frozen weights with adapters has a gradient of its full length, kept whole while
+    micro-batches are accumulated without synchronisation (torch FSDP notes on freezing, and on no_sync)."""

@@ -88,4 +88,5 @@ DEEPSPEED = Framework(
     offloads_gradients=True,
     splits_pipeline_traffic=False,
     shards_whole_experts=False,
+    frozen_weights_have_gradients=False,
 )

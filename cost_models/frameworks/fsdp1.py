@@ -83,4 +83,5 @@ FSDP1 = Framework(
     offloads_gradients=True,
     splits_pipeline_traffic=False,
     shards_whole_experts=False,
+    frozen_weights_have_gradients=True,
 )

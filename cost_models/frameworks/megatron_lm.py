@@ -87,4 +87,5 @@ MEGATRON_LM = Framework(
     offloads_gradients=False,
     splits_pipeline_traffic=True,
     shards_whole_experts=False,
+    frozen_weights_have_gradients=False,
 )

@@ -83,4 +83,5 @@ NANOTRON = Framework(
     offloads_gradients=False,
     splits_pipeline_traffic=False,
     shards_whole_experts=False,
+    frozen_weights_have_gradients=False,
 )

@@ -36,7 +36,7 @@ _Columns = TypeVar("_Columns")
 
 def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -> MemoryEstimate:
     """Peak memory of every stage row of valid strategies."""
-    lasting_share = share(table, stages, LASTING_COLUMNS)
+    lasting_share = share(table, stages, LASTING_COLUMNS, micro_batches(problem, table) > 1)
     passing_share = share(table, stages, PASSING_COLUMNS, depth_column(problem, table))
     distinct_lasting, needs = lasting_bytes(problem, lasting_share.table, lasting_share.stages)
     distinct_passing, per_layer = _passing_bytes(problem, passing_share.table, passing_share.stages)

@@ -43,7 +43,7 @@ LASTING_COLUMNS: Final = (
     "checkpoint_loading",
     "checkpoint_saving",
 )
-"""All that `lasting_bytes` reads of a strategy."""
+"""All that `lasting_bytes` reads of a strategy, besides whether micro-batches are accumulated."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.memory.facts import dtype_bytes, flag, number
+from cost_models.memory.in_flight import micro_batches
 from cost_models.memory.weights import LocalWeights
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
@@ -112,10 +113,21 @@ def state_bytes(
         second = np.where(secondary, _SECONDARY_BYTES / table.secondary_shard_size, 0.0)
         parameters += second[row] * (weights.dense + weights.expert)
     gradients = trained(gradient_bytes * _gradients_on_device(table), shards.gradients)
+    if problem.workload.fine_tuning is not None:
+        gradients += _frozen_gradients(problem, table, gradient_bytes, shards)[row] * weights.matrices
     states = trained(per_state * states_here, shards.states)
     return StateBytes(
         parameters, gradients, states, _step_gradients(table, stages, gradient_bytes, states_here, trained, shards)
     )
+
+
+def _frozen_gradients(
+    problem: Problem, table: StrategyTable, gradient_bytes: FloatColumn, shards: Sharding
+) -> FloatColumn:
+    """Bytes of the gradient of a frozen weight."""
+    whole = (micro_batches(problem, table) > 1) | ~shards.gradients
+    each = gradient_bytes / np.where(whole, 1.0, shards.dense_ranks)
+    return np.where(flag(table, "frozen_weights_have_gradients"), each, 0.0)
 
 
 def _step_gradients(

@@ -104,3 +104,19 @@ def test_experts_are_sharded_over_what_expert_parallelism_leaves() -> None:
     shards = sharding(problem, table)
     assert shards.dense_ranks[0] == 16
     assert shards.expert_ranks[0] == 8
+
+
+def test_flat_parameters_mix_frozen_weights_and_adapters() -> None:
+    # litgpt issue 1417: gradients as if nothing were frozen; whole while micro-batches are accumulated.
+    tuning = FineTuning("lora", rank=8, target="attention-qv")
+    cluster = {"nodes": 1, "gpus_per_node": 2, "gpu": "a100-sxm4-40gb"}
+    found = []
+    for global_batch_size in (2, 256):
+        problem = make_problem("llama-2-7b", cluster, fine_tuning=tuning, global_batch_size=global_batch_size)
+        table = resolved(problem, {"framework": "fsdp1"})
+        stages = all_stages(problem.model, table)
+        weights = local_weights(problem, table, stages, end_weights(problem, table))
+        found.append(state_bytes(problem, table, stages, weights, sharding(problem, table)).gradients[0])
+    blocks = sum(problem.model.layers_parameters)
+    adapters = 32 * 8 * 4 * 4096
+    assert found == [blocks + adapters, 2 * blocks + adapters]
