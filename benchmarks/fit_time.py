@@ -30,25 +30,27 @@ CAP = 0.7
 STEPS = (1.25, 1.08, 1.03)
 MOST_GROUPS = 60
 """Of one family while fitting: spread evenly, so that a dense sweep costs no more than a paper's table."""
+# Upper bounds of `gemm` also keep every strategy below 65 % of the peak, which no public run exceeds.
 BOUNDS: dict[str, tuple[float, float]] = {
     "kernels.operator_seconds": (4e-6, 6e-5),
     "kernels.kernel_gap_seconds": (1e-6, 5e-6),
-    "kernels.memory_efficiency": (0.6, 0.92),
+    "kernels.memory_efficiency": (0.6, 0.88),
     "kernels.gemm_depth": (16, 512),
     "kernels.head_dim_depth": (16, 128),
-    "kernels.attention_depth": (32, 2048),
+    "kernels.attention_depth": (32, 400),
     "links.base_seconds": (5e-6, 6e-5),
     "links.intra_hop_seconds": (5e-7, 5e-6),
     "links.inter_hop_seconds": (3e-6, 3e-5),
-    "links.efa_hop_seconds": (1e-5, 4e-4),
+    "links.half_bytes": (2e5, 4e6),
+    "links.efa_half_bytes": (1e6, 4e7),
     "links.intra_efficiency": (0.5, 0.9),
     "links.inter_efficiency": (0.4, 0.95),
     "links.inter_decline": (0.0, 0.3),
     "generation.volta.gemm": (0.4, 0.9),
-    "generation.ampere.gemm": (0.5, 0.85),
+    "generation.ampere.gemm": (0.5, 0.72),
     "generation.hopper.gemm": (0.45, 0.69),
     "generation.blackwell.gemm": (0.4, 0.85),
-    "generation.hopper.gemm_fp8": (0.3, 0.75),
+    "generation.hopper.gemm_fp8": (0.3, 0.68),
     "generation.blackwell.gemm_fp8": (0.3, 0.75),
     "generation.ampere.flash_forward": (0.45, 0.75),
     "generation.ampere.flash_backward": (0.25, 0.65),

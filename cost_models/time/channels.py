@@ -29,6 +29,8 @@ class Channel:
     """Latency up and down the trees."""
     bytes_per_s: FloatColumn
     """Bus bandwidth of a ring."""
+    half_bytes: FloatColumn
+    """Message at which it reaches half of that: more NICs need more bytes to fill them."""
     exchange_seconds_per_byte: FloatColumn
     """Of an all-to-all, per byte that a rank sends; both levels of links work at the same time."""
     send_seconds: FloatColumn
@@ -65,12 +67,14 @@ def channel(cluster: Cluster, links: LinkCoefficients, size: IntColumn, stride: 
     left = (group.size - group.per_domain) / group.size / nic
     across = _inter_hop_seconds(cluster, links)
     hop = np.where(spread, across, links.intra_hop_seconds)
+    efa = cluster.inter_node.kind == "efa"
     return Channel(
         size=group.size,
         share=(group.size - 1) / group.size,
         ring_seconds=np.where(alone, 0.0, _ring_latency(links, across, group)),
         tree_seconds=np.where(alone, 0.0, _tree_latency(links, across, group)),
         bytes_per_s=np.where(spread, np.minimum(inside, group.per_domain * nic), inside),
+        half_bytes=np.where(spread, group.per_domain * (links.efa_half_bytes if efa else links.half_bytes), 0.0),
         exchange_seconds_per_byte=np.maximum(kept, left),
         send_seconds=np.where(alone, 0.0, links.base_seconds + hop),
         send_bytes_per_s=np.where(alone, np.inf, np.where(spread, nic, inside)),

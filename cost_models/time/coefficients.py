@@ -34,6 +34,8 @@ class LinkCoefficients:
     intra_hop_seconds: float
     inter_hop_seconds: float
     efa_hop_seconds: float
+    half_bytes: float
+    efa_half_bytes: float
     intra_efficiency: float
     inter_efficiency: float
     inter_decline: float

@@ -48,10 +48,10 @@ class Network:
         """Once round the ring, without latency."""
         table = [entry for entry in self.cluster.inter_node.measured if entry.collective == collective]
         if not table:
-            return message_bytes * group.at(group.share / group.bytes_per_s)
+            return (message_bytes + group.at(group.half_bytes)) * group.at(group.share / group.bytes_per_s)
         # Measured with every GPU of a host in one group.
         bandwidth = _interpolate(table, group.at(group.nodes), message_bytes)
-        return message_bytes * group.at(group.share / group.node_share) / bandwidth
+        return (message_bytes + group.at(group.half_bytes)) * group.at(group.share / group.node_share) / bandwidth
 
 
 def _interpolate(table: list[MeasuredBandwidth], nodes: FloatColumn, message_bytes: FloatColumn) -> FloatColumn:

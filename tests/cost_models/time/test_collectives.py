@@ -26,6 +26,8 @@ def network(nodes: int, **fields: Any) -> Network:
         intra_hop_seconds=0.0,
         inter_hop_seconds=0.0,
         efa_hop_seconds=0.0,
+        half_bytes=0.0,
+        efa_half_bytes=0.0,
         intra_efficiency=1.0,
         inter_efficiency=1.0,
         inter_decline=0.0,
@@ -79,6 +81,12 @@ class TestAcrossDomains:
     def test_a_link_inside_slower_than_the_nics_binds(self) -> None:
         intra = {"kind": "nvlink", "gb_per_s": 50}
         assert seconds(network(2, intra_node=intra), "all_gather", 16) == pytest.approx(15 / 16 * 8 / 50)
+
+    def test_a_message_of_the_half_size_takes_twice_as_long_as_its_bytes(self) -> None:
+        net = network(2)
+        half = replace(net.coefficients, links=replace(net.coefficients.links, half_bytes=GB))
+        slow = Network(net.cluster, half)
+        assert seconds(slow, "all_gather", 16) == pytest.approx(2 * seconds(net, "all_gather", 16))
 
 
 class TestPcie:
