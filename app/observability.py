@@ -23,6 +23,7 @@ from app.settings import Settings
 log = structlog.get_logger("app.access")
 
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+QUANTILES: Final = (0.5, 0.9, 1.0)
 UNMATCHED: Final = "(no route)"
 SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -70,6 +71,14 @@ class FiguresCollector(Collector):
         yield searches
         yield GaugeMetricFamily("paraplan_queue_depth", "Jobs that wait for a worker.", now.queue_depth)
         yield GaugeMetricFamily("paraplan_jobs_running", "Jobs that a worker holds.", now.running)
+        seconds = GaugeMetricFamily(
+            "paraplan_recent_search_seconds", "From request to result, of the latest searches.", labels=["quantile"]
+        )
+        if now.search_seconds:
+            for quantile in QUANTILES:
+                position = round(quantile * (len(now.search_seconds) - 1))
+                seconds.add_metric([f"{quantile:g}"], now.search_seconds[position])
+        yield seconds
 
 
 class Observed:

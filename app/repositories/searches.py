@@ -83,6 +83,12 @@ class SearchRepository:
         """How many searches have a status."""
         return self._session.scalars(select(func.count()).select_from(Search).where(Search.status == status)).one()
 
+    def latest_spans(self, limit: int) -> Sequence[tuple[datetime, datetime]]:
+        """When the searches that succeeded last were created and finished, newest first."""
+        query = select(Search.created_at, Search.finished_at).where(Search.status == Status.SUCCEEDED)
+        rows = self._session.execute(query.order_by(Search.finished_at.desc()).limit(limit)).all()
+        return [(row.created_at, row.finished_at) for row in rows]
+
     def request(self, search_id: str) -> dict[str, Any]:
         """What was asked, as it was stored."""
         request: dict[str, Any] = self._session.scalars(select(Search.request).where(Search.id == search_id)).one()

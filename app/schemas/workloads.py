@@ -14,7 +14,7 @@ class FineTuning(RequestModel):
     """Low-rank adapters on a frozen model."""
 
     method: Literal["lora", "qlora"] = Field(description="qlora keeps the frozen model in NF4.")
-    rank: Annotated[int, Field(ge=1, le=65_536)] | None = Field(None, description="Left out: 16.")
+    rank: Annotated[int, Field(ge=1, le=4096)] | None = Field(None, description="Left out: 16.")
     target: Literal["attention", "attention-qv", "all-linear"] | None = Field(
         None, description="Which linear layers of the blocks get adapters; left out: all-linear."
     )

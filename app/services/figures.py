@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from app.db.models import Status
 from app.db.session import Database
 from app.repositories.jobs import JobRepository
 from app.repositories.searches import SearchRepository
+
+
+LATEST: Final = 100
+"""How many searches a figure on recent ones looks at."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,8 @@ class ServiceFigures:
     """Jobs that wait for a worker."""
     running: int
     """Jobs that a worker holds."""
+    search_seconds: Sequence[float]
+    """From request to result, of the searches that succeeded last, shortest first."""
 
 
 class Figures:
@@ -38,4 +45,7 @@ class Figures:
                 searches={status.value: searches.count(status) for status in Status},
                 queue_depth=jobs.count(Status.QUEUED),
                 running=jobs.count(Status.RUNNING),
+                search_seconds=sorted(
+                    (finished - created).total_seconds() for created, finished in searches.latest_spans(LATEST)
+                ),
             )

@@ -12,6 +12,7 @@ from app.db import migrate
 from app.main import create_app
 from app.schemas.examples import ESTIMATE, SEARCH
 from app.settings import Settings
+from tests.http_service import Work
 
 
 def samples(client: TestClient, name: str) -> dict[tuple[str, ...], float]:
@@ -58,6 +59,14 @@ class TestMetrics:
         assert by_status == {("queued",): 1, ("cancelled",): 1, ("running",): 0, ("succeeded",): 0, ("failed",): 0}
         assert samples(client, "paraplan_queue_depth") == {(): 1}
         assert samples(client, "paraplan_searches_created_total") == {(): 2}
+
+    def test_how_long_searches_took(self, client: TestClient, work: Work) -> None:
+        assert samples(client, "paraplan_recent_search_seconds") == {}
+        client.post("/v1/searches", json=SEARCH | {"budget": {"trials": 1, "seconds": 60}})
+        work()
+        took = samples(client, "paraplan_recent_search_seconds")
+        assert set(took) == {("0.5",), ("0.9",), ("1",)}
+        assert took[("1",)] > 0
 
     def test_scored_strategies(self, client: TestClient) -> None:
         client.post("/v1/estimates", json=ESTIMATE)
