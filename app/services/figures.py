@@ -11,7 +11,6 @@ from app.db.session import Database
 from app.repositories.jobs import JobRepository
 from app.repositories.searches import SearchRepository
 
-
 LATEST: Final = 100
 """How many searches a figure on recent ones looks at."""
 
