@@ -23,7 +23,7 @@ from cost_models.time.communication import (
 )
 from cost_models.time.device import Device
 from cost_models.time.elementwise import ElementwiseTraffic, Traffic, elementwise_traffic
-from cost_models.time.linears import LinearSeconds, attention_linears, dense_feed_forward, dense_linears, routed_linears
+from cost_models.time.linears import LinearSeconds, dense_feed_forward, dense_linears, routed_linears
 from cost_models.time.lora import AdapterWork, adapter_work
 from cost_models.time.operators import AttentionShape, eager_products, flash_seconds, gemm_seconds, visible_span
 from cost_models.time.precision import cast_bytes
@@ -90,37 +90,33 @@ def _block_seconds(
 ) -> LayerSeconds:
     work = _work(problem, block, cases, network, groups, device)
     forward = _forward(work, cases, device)
-    cpu = _operators(work, cases) * _operator_seconds(cases, device)
-    cpu = cpu + np.where(
-        cases.piped & (cases.tensor > 1), cases.tensor * cases.coefficient("piped_tensor_seconds"), 0.0
-    )
-    waits = work.tensor.forward + work.context.forward + work.expert.forward
-    backward_waits = work.tensor.backward + work.context.backward + work.expert.backward
     input_gradient, weight_gradient = _backward(work, cases, device)
-    late = np.maximum(0.0, BACKWARD_OPERATORS * cpu - backward_waits - input_gradient - weight_gradient)
-    again = np.where(cases.full, 1.0, 0.0)
-    recompute = np.where(cases.full, forward, _selective(work, cases, device))
-    idle = np.maximum(0.0, cpu - waits - forward)
-    cpu_again = cpu + CHECKPOINT_OPERATORS * _operator_seconds(cases, device)
-    idle_again = np.maximum(0.0, cpu_again - waits - forward)
-    moe_again = np.maximum(again, cases.recomputes("moe"))
-    extra = work.adapters.weights
-    frozen = problem.workload.fine_tuning is not None
+    # A pass lasts as long as the CPU needs to issue it, where that is longer than kernels and traffic together.
+    issue = _issue_seconds(work, cases, device)
+    traffic = work.tensor.forward + work.context.forward + work.expert.forward
+    backward_traffic = work.tensor.backward + work.context.backward + work.expert.backward
+    idle = np.maximum(0.0, issue - traffic - forward)
+    late = np.maximum(0.0, BACKWARD_OPERATORS * issue - backward_traffic - input_gradient - weight_gradient)
+    issue_again = issue + CHECKPOINT_OPERATORS * _operator_seconds(cases, device)
+    again = np.maximum(forward, issue_again - traffic)
+    full = np.where(cases.full, 1.0, 0.0)
+    experts_again = np.maximum(full, cases.recomputes("moe"))
     dense = work.attention.weights + work.dense.weights + block.norm_parameters
+    frozen = problem.workload.fine_tuning is not None
     return LayerSeconds(
         forward=forward + idle,
         input_gradient=input_gradient + late,
         weight_gradient=weight_gradient,
-        recompute=recompute + again * idle_again,
+        recompute=np.where(cases.full, again, _selective(work, cases, device)),
         tensor=work.tensor.forward + work.tensor.backward,
-        tensor_recompute=again * work.tensor.forward,
+        tensor_recompute=full * work.tensor.forward,
         context=work.context.forward + work.context.backward,
-        context_recompute=again * work.context.forward,
+        context_recompute=full * work.context.forward,
         expert=work.expert.forward + work.expert.backward,
-        expert_recompute=moe_again * work.expert.forward,
-        dense_weights=dense + extra,
+        expert_recompute=experts_again * work.expert.forward,
+        dense_weights=dense + work.adapters.weights,
         routed_weights=work.routed.weights,
-        dense_trained=extra if frozen else dense,
+        dense_trained=work.adapters.weights if frozen else dense,
         routed_trained=work.routed.trained_weights,
     )
 
@@ -136,7 +132,7 @@ def _work(
     part = block.feed_forward
     imbalance = workload.expert_imbalance
     return _Work(
-        attention=dense_linears(attention_linears(block.attention), cases, device, trained=trained),
+        attention=dense_linears(block.attention.linears, cases, device, trained=trained),
         dense=dense_linears(dense_feed_forward(part), cases, device, trained=trained),
         routed=routed_linears(part, imbalance, cases, device, trained=trained)
         if isinstance(part, MixtureOfExperts)
@@ -244,6 +240,15 @@ def _operators(work: _Work, cases: LayerCases) -> FloatColumn:
     traffic = work.tensor.collectives + work.context.collectives + work.expert.collectives
     total: FloatColumn = linears + between + work.adapters.operators + COLLECTIVE_OPERATORS * traffic
     return total
+
+
+def _issue_seconds(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
+    """CPU time of one forward of the layer."""
+    piped = cases.tensor * cases.coefficient("piped_tensor_seconds")
+    seconds: FloatColumn = _operators(work, cases) * _operator_seconds(cases, device) + np.where(
+        cases.piped & (cases.tensor > 1), piped, 0.0
+    )
+    return seconds
 
 
 def _operator_seconds(cases: LayerCases, device: Device) -> FloatColumn:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.architecture import Attention, FeedForward, Linear, MixtureOfExperts
+from cost_models.architecture import FeedForward, Linear, MixtureOfExperts
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.device import Device
@@ -61,11 +61,6 @@ def routed_linears(
 def routed_tokens(mixture: MixtureOfExperts, cases: LayerCases) -> FloatColumn:
     """(token, expert) pairs that one rank sends; each tensor rank sends its share of the tokens."""
     return cases.tokens / cases.tensor * mixture.experts_per_token
-
-
-def attention_linears(attention: Attention) -> tuple[Linear, ...]:
-    """Projections of an attention."""
-    return attention.linears
 
 
 def dense_feed_forward(part: FeedForward | MixtureOfExperts) -> tuple[Linear, ...]:
