@@ -27,8 +27,9 @@ MEGATRON_LM = Framework(
     activation_checkpointing=("none", "selective", "full"),
     recompute_modules=("core_attn", "mla_up_proj", "moe_act", "layernorm", "mlp", "moe"),
     offloads=("optimizer", "optimizer-and-parameters", "activations"),
-    # optimizer: --optimizer-cpu-offload; parameters too: ZeRO-3 under Megatron-DeepSpeed
-    offload_zero_stages={"optimizer": (0, 1, 2, 3), "optimizer-and-parameters": (3,), "activations": (0, 1, 2, 3)},
+    # optimizer: --optimizer-cpu-offload, which needs the (precision-aware) distributed optimizer; parameters too:
+    # ZeRO-3 under Megatron-DeepSpeed
+    offload_zero_stages={"optimizer": (1,), "optimizer-and-parameters": (3,), "activations": (0, 1, 2, 3)},
     precisions=("bf16", "fp16", "fp8", "nvfp4", "fp32"),
     # 8-bit moments: --use-precision-aware-optimizer with --exp-avg-dtype fp8
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "muon"),
