@@ -1,0 +1,80 @@
+"""What is not priced yet is refused by name; everything else passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cost_models.catalog.models import load_model, model_names
+from cost_models.errors import InvalidInput
+from cost_models.scope import (
+    check_model_is_priced,
+    check_space_is_priced,
+    check_strategies_are_priced,
+    check_workload_is_priced,
+)
+from cost_models.workload import FineTuning, Workload
+
+
+def refused(check: Any, *arguments: Any) -> tuple[tuple[str | int, ...], str]:
+    with pytest.raises(InvalidInput) as raised:
+        check(*arguments)
+    assert raised.value.code == "not_priced_yet"
+    return raised.value.loc, raised.value.message
+
+
+class TestModels:
+    @pytest.mark.parametrize("name", sorted(set(model_names()) - {"vit-h"}))
+    def test_language_models_are_priced(self, name: str) -> None:
+        check_model_is_priced(load_model(name))
+
+    def test_vision_transformers_are_not(self) -> None:
+        loc, message = refused(check_model_is_priced, load_model("vit-h"))
+        assert loc == ("model",)
+        assert message == "vision transformers (vit) are not priced yet"
+
+
+class TestWorkloads:
+    @pytest.mark.parametrize("optimizer", ["adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum"])
+    @pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8", "fp32"])
+    def test_priced(self, optimizer: Any, precision: Any) -> None:
+        check_workload_is_priced(
+            Workload(1024, 8, precision=precision, optimizer=optimizer, fine_tuning=FineTuning("lora"))
+        )
+
+    @pytest.mark.parametrize(
+        ("workload", "loc", "message"),
+        [
+            (Workload(1024, 8, optimizer="muon"), ("workload", "optimizer"), "optimizer muon is not priced yet"),
+            (
+                Workload(1024, 8, optimizer="adafactor"),
+                ("workload", "optimizer"),
+                "optimizer adafactor is not priced yet",
+            ),
+            (Workload(1024, 8, precision="nvfp4"), ("workload", "precision"), "precision nvfp4 is not priced yet"),
+            (
+                Workload(1024, 8, fine_tuning=FineTuning("qlora")),
+                ("workload", "fine_tuning", "method"),
+                "method qlora is not priced yet",
+            ),
+        ],
+    )
+    def test_not_priced(self, workload: Workload, loc: tuple[str, ...], message: str) -> None:
+        assert refused(check_workload_is_priced, workload) == (loc, message)
+
+
+class TestStrategies:
+    def test_the_first_that_is_not_priced_is_named(self) -> None:
+        strategies = [{"framework": "fsdp2", "offload": "none"}, {"framework": "fsdp2", "offload": "activations"}]
+        assert refused(check_strategies_are_priced, strategies) == (
+            ("strategies", 1, "offload"),
+            "offload activations is not priced yet",
+        )
+
+    def test_a_space_names_the_value(self) -> None:
+        assert refused(check_space_is_priced, {"precision": ("bf16", "nvfp4")}) == (
+            ("space", "precision", 1),
+            "precision nvfp4 is not priced yet",
+        )
+        check_space_is_priced({"precision": ("bf16", "fp8"), "tensor_parallel_size": (1, 2)})
