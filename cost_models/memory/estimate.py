@@ -9,18 +9,18 @@ import numpy as np
 
 from cost_models.memory.facts import flag
 from cost_models.memory.in_flight import depth_column, micro_batches
-from cost_models.memory.lasting import LASTING_COLUMNS, lasting_bytes
+from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, lasting_bytes
 from cost_models.memory.loss import loss_head
 from cost_models.memory.overhead import context_bytes, fragmentation_bytes, stuck_fragmentation_bytes
 from cost_models.memory.peak import stage_peak
 from cost_models.memory.recomputation import LAYER_COLUMNS, layer_activations
-from cost_models.memory.shared import Shared, share
+from cost_models.memory.shared import share
 from cost_models.memory.stage_activations import StageActivations, stage_activations
 from cost_models.memory.tokens import tokens
 from cost_models.problem import Problem
-from cost_models.results import MemoryEstimate
+from cost_models.results import MEMORY_PARTS, MemoryEstimate
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, Column, FloatColumn, IntColumn, StrategyTable
 
 PASSING_COLUMNS: Final = (
     *LAYER_COLUMNS,
@@ -31,7 +31,10 @@ PASSING_COLUMNS: Final = (
 )
 """All that `_passing_bytes` reads of a strategy, besides how many micro-batches are in flight."""
 
-_Columns = TypeVar("_Columns")
+BLOCK_ROWS: Final = 8_192
+"""Stage rows combined in one pass: their columns fit the cache, and freed ones are used again at once."""
+
+_Columns = TypeVar("_Columns", Lasting, StageActivations)
 
 
 def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -> MemoryEstimate:
@@ -40,35 +43,57 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
     passing_share = share(table, stages, PASSING_COLUMNS, depth_column(problem, table))
     distinct_lasting, needs = lasting_bytes(problem, lasting_share.table, lasting_share.stages)
     distinct_passing, per_layer = _passing_bytes(problem, passing_share.table, passing_share.stages)
-    lasting = _on_stages(distinct_lasting, lasting_share)
-    passing = _on_stages(distinct_passing, passing_share)
-    peak = stage_peak(lasting, passing, _fresh_gradients(problem, table)[stages.row])
-
+    fresh = _fresh_gradients(problem, table)
     context = context_bytes(problem)
-    allocated = peak.total + lasting.workspace
-    expandable = table.expandable_segments[stages.row]
-    fragmentation = fragmentation_bytes(expandable, allocated, peak.transient, peak.step_temporaries)
-    outside = lasting.outside + context
-    reserved = allocated + fragmentation
-    required = allocated + stuck_fragmentation_bytes(expandable, allocated) + outside
-    parts = dict(peak.parts)
-    parts["communication_buffers"] = parts["communication_buffers"] + lasting.outside
-    parts["framework_overhead"] = lasting.workspace + context
-    parts["fragmentation"] = fragmentation
+    columns: dict[str, Column] = {}
+    for begin in range(0, len(stages), BLOCK_ROWS):
+        block = slice(begin, begin + BLOCK_ROWS)
+        row = stages.row[block]
+        answers = _stage_columns(
+            _gathered(distinct_lasting, lasting_share.rows[block]),
+            _gathered(distinct_passing, passing_share.rows[block]),
+            fresh[row],
+            table.expandable_segments[row],
+            context,
+        )
+        for name, values in answers.items():
+            columns.setdefault(name, np.empty(len(stages), dtype=values.dtype))[block] = values
     return MemoryEstimate(
         stages=stages,
-        parts=parts,
-        peak_allocated_bytes=allocated,
-        peak_reserved_bytes=reserved,
-        peak_bytes=reserved + outside,
-        required_bytes=required,
-        peak_moment=peak.moment,
-        fullest=_fullest(required, stages),
+        parts={name: columns[name] for name in MEMORY_PARTS},
+        peak_allocated_bytes=columns["allocated"],
+        peak_reserved_bytes=columns["reserved"],
+        peak_bytes=columns["device"],
+        required_bytes=columns["required"],
+        peak_moment=columns["moment"],
+        fullest=_fullest(columns["required"], stages),
         activation_bytes_per_layer=passing_share.on_strategies(per_layer),
         device_load_peak_bytes=lasting_share.on_strategies(needs.device_load) + context,
         host_bytes_per_node={name: lasting_share.on_strategies(column) for name, column in needs.host.items()},
         nvme_bytes_per_node=lasting_share.on_strategies(needs.nvme),
     )
+
+
+def _stage_columns(
+    lasting: Lasting, passing: StageActivations, fresh: BoolColumn, expandable: BoolColumn, context: float
+) -> dict[str, Column]:
+    """The answers of some stage rows: MEMORY_PARTS, four totals and the moment of the peak."""
+    peak = stage_peak(lasting, passing, fresh)
+    allocated = peak.total + lasting.workspace
+    fragmentation = fragmentation_bytes(expandable, allocated, peak.transient, peak.step_temporaries)
+    outside = lasting.outside + context
+    reserved = allocated + fragmentation
+    return {
+        **peak.parts,
+        "communication_buffers": peak.parts["communication_buffers"] + lasting.outside,
+        "framework_overhead": lasting.workspace + context,
+        "fragmentation": fragmentation,
+        "allocated": allocated,
+        "reserved": reserved,
+        "device": reserved + outside,
+        "required": allocated + stuck_fragmentation_bytes(expandable, allocated) + outside,
+        "moment": peak.moment,
+    }
 
 
 def _passing_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> tuple[StageActivations, FloatColumn]:
@@ -80,9 +105,9 @@ def _passing_bytes(problem: Problem, table: StrategyTable, stages: StageRows) ->
     return passing, layers.kept[:, middle][layers.which]
 
 
-def _on_stages(columns: _Columns, shared: Shared) -> _Columns:
-    names = [field.name for field in fields(columns)]  # type: ignore[arg-type]
-    return type(columns)(**{name: shared.on_stages(getattr(columns, name)) for name in names})
+def _gathered(columns: _Columns, rows: IntColumn) -> _Columns:
+    names = [field.name for field in fields(columns)]
+    return type(columns)(**{name: getattr(columns, name).take(rows) for name in names})
 
 
 def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:

@@ -31,11 +31,6 @@ class Shared:
         result: FloatColumn = column[self.which]
         return result
 
-    def on_stages(self, column: FloatColumn) -> FloatColumn:
-        """(v,) to (m,)."""
-        result: FloatColumn = column[self.rows]
-        return result
-
 
 def share(table: StrategyTable, stages: StageRows, names: tuple[str, ...], *others: Column) -> Shared:
     """Strategies that differ in the named columns or in `others`; a layout and a pipeline size must be among them, so
