@@ -47,7 +47,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "links.inter_efficiency": (0.4, 0.95),
     "links.inter_decline": (0.0, 0.3),
     "generation.volta.gemm": (0.4, 0.9),
-    "generation.ampere.gemm": (0.5, 0.72),
+    "generation.ampere.gemm": (0.5, 0.7),
     "generation.hopper.gemm": (0.45, 0.69),
     "generation.blackwell.gemm": (0.4, 0.85),
     "generation.hopper.gemm_fp8": (0.3, 0.68),
