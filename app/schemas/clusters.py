@@ -145,5 +145,5 @@ def _cluster_tag(value: Any) -> str:
 ClusterInput = Annotated[
     Annotated[ClusterPreset, Tag(PRESET_TAG)] | Annotated[ClusterSpec, Tag(EXPLICIT_TAG)],
     Discriminator(_cluster_tag),
-    Field(examples=[examples.CLUSTER]),
+    Field(examples=[examples.CLUSTER, examples.EXPLICIT_CLUSTER]),
 ]

@@ -20,7 +20,7 @@ MemoryConfidence = Annotated[float, Field(ge=0.5, lt=1)]
 class EstimateRequest(RequestModel):
     """Strategies to score, one answer each, in order."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.ESTIMATE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.ESTIMATE, examples.EXPLICIT_ESTIMATE]})
 
     model: ModelInput = Field(description="What is trained.")
     cluster: ClusterInput = Field(description="On what; a strategy uses all GPUs.")

@@ -6,6 +6,58 @@ from typing import Any, Final
 
 MODEL: Final[dict[str, Any]] = {"preset": "llama-3-70b"}
 CLUSTER: Final[dict[str, Any]] = {"preset": "dgx-h100", "nodes": 8}
+HF_MODEL: Final[dict[str, Any]] = {
+    "hf_config": {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "bos_token_id": 128000,
+        "eos_token_id": 128001,
+        "hidden_act": "silu",
+        "hidden_size": 4096,
+        "initializer_range": 0.02,
+        "intermediate_size": 14336,
+        "max_position_embeddings": 8192,
+        "model_type": "llama",
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "num_key_value_heads": 8,
+        "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05,
+        "rope_scaling": None,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+        "vocab_size": 128256,
+    }
+}
+"""The config.json of meta-llama/Meta-Llama-3-8B."""
+EXPLICIT_MODEL: Final[dict[str, Any]] = {
+    "architecture": {
+        "layers": 96,
+        "hidden_size": 12288,
+        "attention_heads": 96,
+        "key_value_heads": 96,
+        "ffn_hidden_size": 49152,
+        "gated_mlp": False,
+        "vocab_size": 51200,
+        "tied_embeddings": True,
+        "position_embeddings": "learned",
+        "max_position_embeddings": 2048,
+    }
+}
+"""GPT-3 175B as Megatron-LM trains it (arXiv 2205.05198, table 3)."""
+EXPLICIT_CLUSTER: Final[dict[str, Any]] = {
+    "name": "prod-a",
+    "nodes": 8,
+    "gpus_per_node": 8,
+    "gpu": "h100-sxm5-80gb",
+    "nvlink_domain_gpus": 8,
+    "intra_node": {"kind": "nvlink", "gb_per_s": 450, "peer_to_peer": True},
+    "inter_node": {"kind": "infiniband", "gbps_per_gpu": 400, "oversubscription": 1.0},
+    "host": {"memory_gib": 2048, "memory_gb_per_s": 600, "cpu_cores": 112, "pcie_gb_per_s": 55},
+    "usd_per_gpu_hour": 2.5,
+}
 WORKLOAD: Final[dict[str, Any]] = {
     "sequence_length": 8192,
     "global_batch_size": 128,
@@ -47,4 +99,37 @@ SEARCH: Final[dict[str, Any]] = {
     "plans": 10,
     "seed": 0,
     "labels": {"team": "a"},
+}
+EXPLICIT_ESTIMATE: Final[dict[str, Any]] = {
+    "model": EXPLICIT_MODEL,
+    "cluster": {"nodes": 8, "gpus_per_node": 8, "gpu": "a100-sxm4-80gb"},
+    "workload": {"sequence_length": 2048, "global_batch_size": 64, "precision": "fp16"},
+    "strategies": [
+        {
+            "framework": "megatron-lm",
+            "tensor_parallel_size": 8,
+            "pipeline_parallel_size": 8,
+            "virtual_pipeline_size": 3,
+            "activation_checkpointing": "selective",
+        }
+    ],
+    "detail": "summary",
+}
+"""GPT-3 175B on 64 A100 (arXiv 2205.05198, table 3)."""
+COST_SEARCH: Final[dict[str, Any]] = {
+    "model": HF_MODEL,
+    "cluster": EXPLICIT_CLUSTER,
+    "workload": WORKLOAD,
+    "objective": "cost",
+    "space": {"tensor_parallel_size": [1, 2, 4, 8], "zero_stage": [1, 3]},
+    "nodes_options": [4, 8],
+    "current": FSDP_STRATEGY,
+}
+PROBLEM: Final[dict[str, Any]] = {
+    "type": "urn:paraplan:problem:invalid-request",
+    "title": "The request breaks a rule",
+    "status": 422,
+    "detail": "body.cluster.gpu: unknown GPU",
+    "instance": "/v1/searches",
+    "errors": [{"loc": ["body", "cluster", "gpu"], "code": "unknown_gpu", "message": "unknown GPU"}],
 }

@@ -48,7 +48,7 @@ class ModelInput(RequestModel):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [examples.MODEL],
+            "examples": [examples.MODEL, examples.HF_MODEL, examples.EXPLICIT_MODEL],
             "oneOf": [{"required": [source], "properties": {source: {"not": {"type": "null"}}}} for source in SOURCES],
         }
     )
@@ -74,7 +74,11 @@ class ModelInput(RequestModel):
 class InspectRequest(RequestModel):
     """The model to look at."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": examples.MODEL}]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"model": model} for model in (examples.MODEL, examples.HF_MODEL, examples.EXPLICIT_MODEL)]
+        }
+    )
 
     model: ModelInput = Field(description="The model to read.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
+from app.schemas import examples
 from app.schemas.base import ResponseModel
 
 
@@ -18,7 +19,9 @@ class FieldError(ResponseModel):
 class ProblemDetails(ResponseModel):
     """An error, as `application/problem+json`."""
 
-    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+    model_config = ConfigDict(
+        json_schema_serialization_defaults_required=False, json_schema_extra={"examples": [examples.PROBLEM]}
+    )
 
     type: str = Field(description="A stable name of the kind of error.")
     title: str

@@ -17,6 +17,7 @@ router = APIRouter(prefix="/v1/estimates", tags=["estimates"])
     "",
     summary="Score given strategies",
     response_model=EstimateAnswer,
+    response_description="One Estimate for each strategy, in order.",
     responses=problems(401, 403, 413, 415, 422, 429, 503),
     dependencies=[CanRead, JsonBody],
 )

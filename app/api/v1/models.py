@@ -17,6 +17,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
     "/inspect",
     summary="Read a model",
     response_model=ModelInspection,
+    response_description="What was understood of the model.",
     responses=problems(401, 403, 413, 415, 422, 429, 503),
     dependencies=[CanRead, JsonBody],
 )

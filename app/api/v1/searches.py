@@ -39,6 +39,7 @@ LastEventId = Annotated[
     summary="Search plans",
     status_code=status.HTTP_202_ACCEPTED,
     response_model=Search,
+    response_description="Accepted; `Location` is where it can be watched.",
     responses={
         202: {"headers": {"Location": {"description": "Where the search is.", "schema": {"type": "string"}}}},
         **problems(401, 403, 409, 413, 415, 422, 429, 503),
@@ -67,6 +68,7 @@ def create_search(
     "",
     summary="List searches",
     response_model=SearchPage,
+    response_description="One page.",
     responses=problems(401, 403, 422, 429, 503),
     dependencies=[CanRead],
 )
@@ -89,6 +91,7 @@ def list_searches(query: Annotated[SearchListQuery, Query()], searches: Searches
     "/{id}",
     summary="Get a search",
     response_model=Search,
+    response_description="The search.",
     responses=problems(401, 403, 404, 422, 429, 503),
     dependencies=[CanRead],
 )
@@ -103,6 +106,7 @@ def get_search(id: SearchId, searches: Searches, _: NoParameters) -> dict[str, A
     summary="Cancel a search",
     status_code=status.HTTP_202_ACCEPTED,
     response_model=Search,
+    response_description="It ends soon.",
     responses=problems(401, 403, 404, 409, 422, 429, 503),
     dependencies=[CanWrite],
 )
