@@ -55,7 +55,11 @@ def run_study(
     report: Report,
     best_step_seconds: float | None,
 ) -> StudyOutcome:
-    """Try the seeds, then what the sampler asks for, until the budget ends; trials of `past` are not asked again."""
+    """Try the seeds, then what the sampler asks for, until the budget ends.
+
+    Whole blocks of `past` are not asked again. Only trials that are not in `past` are reported: whoever stores them has
+    those already.
+    """
     study = _Study(evaluator, space, best_step_seconds)
     budget = evaluator.search.trials
     for block, begin in enumerate(range(0, budget, BLOCK_TRIALS)):
@@ -64,11 +68,12 @@ def run_study(
             break
         size = min(BLOCK_TRIALS, budget - begin)
         known = past[begin : begin + size]
-        if len(known) == size:
+        if len(known) == size and all(space.understands(trial.parameters) for trial in known):
             trials = study.tell([trial.parameters for trial in known])
         else:
             trials = study.tell(_ask(study, block, size, seeds[begin : begin + size]))
-        report(Progress("study", begin + size, budget, begin + size, study.best_step_seconds()), trials)
+        new = trials[max(len(past) - begin, 0) :]
+        report(Progress("study", begin + size, budget, begin + size, study.best_step_seconds()), new)
     return study.outcome
 
 

@@ -38,7 +38,8 @@ def run_search(
     """Search until the budget ends or someone cancels; what was found by then is the result.
 
     `report` is called after every block with the trials that the block added. `past` are the trials of an earlier run
-    of the same search that was interrupted, in order: they count, and the search goes on as if it had not been.
+    of the same search that was interrupted, in order: they count, are not reported again, and the search goes on as if
+    it had not been.
     """
     watch = Watch(clock, cancelled, clock(), search.seconds)
     evaluator = Evaluator(search)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from optuna import create_trial
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -153,6 +154,14 @@ class StudySpace:
         if set(offloads) != {"none"}:
             found["offload_steps"] = IntDistribution(1, FRACTION_STEPS)
         return {name: distribution for name, distribution in found.items() if not distribution.single()}
+
+    def understands(self, parameters: Parameters) -> bool:
+        """Whether a point is one of this space; one that an earlier version stored may not be."""
+        try:
+            create_trial(params=dict(parameters), distributions=self.distributions, value=0.0)
+        except ValueError:
+            return False
+        return True
 
     def decode(self, parameters: Parameters) -> Proposal:
         """The strategy that a point stands for."""

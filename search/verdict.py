@@ -33,12 +33,15 @@ def verdict(evaluator: Evaluator, swept: Sweep, findings: Findings, watch: Watch
     """One paragraph for a person."""
     if findings.plans:
         return _found(swept, findings)
+    if swept.stopped_by is not None:
+        return (
+            f"Nothing that fits was found among the {findings.evaluated:,} strategies scored before the search was "
+            f"stopped ({swept.stopped_by}); the lattice holds more."
+        )
     if len(swept.late):
         return " ".join([_late(evaluator, swept.late), *_ways_out(evaluator, watch)])
     if len(findings.too_large):
         return " ".join([_too_large(evaluator, findings.too_large), *_ways_out(evaluator, watch)])
-    if not findings.evaluated and swept.stopped_by is not None:
-        return f"Nothing was scored: the search was stopped by {swept.stopped_by} before its first block."
     broken = ", ".join(f"{reason} ({count:,})" for reason, count in findings.rejected.most_common(3))
     why = f"rules broken most often: {broken}" if broken else "no combination multiplies to all GPUs and the batch"
     return " ".join([f"No strategy of the space is valid: {why}.", *_ways_out(evaluator, watch)])

@@ -31,6 +31,18 @@ def test_points_of_the_study_are_nearly_all_valid() -> None:
     assert scored.valid.mean() > 0.9
 
 
+def test_points_of_another_space_are_not_understood() -> None:
+    search = small_search("llama-2-13b", clusters=(cluster(nodes=2),))
+    seeds = _seeds(search, swept(search), None)
+    space = StudySpace(search, study_layouts(search, seeds))
+    point = space.encode(0, seeds.table.row(0))
+    assert space.understands(point)
+    assert not space.understands({**point, "layout": 10**6})
+    assert not space.understands({**point, "checkpointing": "sometimes"})
+    assert not space.understands({name: value for name, value in point.items() if name != "layout"})
+    assert not space.understands({**point, "unknown": 1})
+
+
 @given(
     layers=st.lists(st.integers(1, 6), min_size=1, max_size=8),
     first=st.integers(-2, 2),
