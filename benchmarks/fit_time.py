@@ -30,7 +30,7 @@ CAP = 0.7
 STEPS = (1.25, 1.08, 1.03)
 MOST_GROUPS = 60
 """Of one family while fitting: spread evenly, so that a dense sweep costs no more than a paper's table."""
-# Upper bounds of `gemm` also keep every strategy below 65 % of the peak, which no public run exceeds.
+# Upper bounds of `gemm` also keep plans that fit below 65 % of the peak, which no public run exceeds.
 BOUNDS: dict[str, tuple[float, float]] = {
     "kernels.operator_seconds": (4e-6, 6e-5),
     "kernels.kernel_gap_seconds": (1e-6, 5e-6),
@@ -47,7 +47,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "links.inter_efficiency": (0.4, 0.95),
     "links.inter_decline": (0.0, 0.3),
     "generation.volta.gemm": (0.4, 0.9),
-    "generation.ampere.gemm": (0.5, 0.7),
+    "generation.ampere.gemm": (0.5, 0.77),
     "generation.hopper.gemm": (0.45, 0.69),
     "generation.blackwell.gemm": (0.4, 0.85),
     "generation.hopper.gemm_fp8": (0.3, 0.68),

@@ -262,7 +262,6 @@ class TestColumns:
             ("llama-3-70b", h100(4)),
             ("llama-3.1-405b", h100(4)),
             ("llama-3-8b", a100(4)),
-            ("llama-3-70b", a100(4)),
         ],
     )
     def test_no_strategy_beats_65_percent_of_the_peak(self, model: str, cluster: dict[str, Any]) -> None:
