@@ -28,6 +28,8 @@ OFFLOADED_SHARES: Final = (0.5, 1.0)
 """Of what a kind of offload can take off the GPU; the study refines the fraction."""
 FORK_ONLY: Final = {"megatron-lm": ("zero-bubble",)}
 """Schedules that a framework has in a fork only (sail-sg's of Megatron-LM): searched where `space` names them."""
+FORK_ONLY_OFFLOADS: Final = {"megatron-lm": ("optimizer-and-parameters",)}
+"""The same of offloads: parameters leave the GPU under Megatron-DeepSpeed only."""
 DOMINATED_SCHEDULES: Final = ("gpipe",)
 """The bubble of 1f1b with all micro-batches in flight (arXiv 2104.04473, section 2.2): where `space` names it."""
 LATTICE_FIELDS: Final = frozenset(
@@ -208,6 +210,7 @@ def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> t
     if not kinds:
         # Offloaded activations are not priced, and a host that is not known cannot be planned with.
         usable = {"optimizer", "optimizer-and-parameters"} if cluster.host else set()
+        usable -= {*FORK_ONLY_OFFLOADS.get(framework.name, ())}
         usable |= {"nvme"} if cluster.host and cluster.host.nvme_bytes else set()
         kinds = ("none", *(kind for kind in framework.offloads if kind in usable))
     fractions = sorted(_named(search.space, "offload_fraction") or OFFLOADED_SHARES)

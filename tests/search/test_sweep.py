@@ -143,3 +143,14 @@ def test_zero_bubble_of_megatron_lm_is_searched_where_it_is_named() -> None:
         frameworks=("megatron-lm",), clusters=(cluster(nodes=2),), space={"pipeline_schedule": ("zero-bubble",)}
     )
     assert swept(named).best.table.is_choice("pipeline_schedule", "zero-bubble").all()
+
+
+def test_megatron_lm_keeps_its_parameters_unless_space_says_otherwise() -> None:
+    cramped: dict[str, Any] = {"frameworks": ("megatron-lm",), "clusters": (cluster("dgx-a100", 2),)}
+    assert (
+        not swept(small_search("llama-3-70b", **cramped))
+        .best.table.is_choice("offload", "optimizer-and-parameters")
+        .any()
+    )
+    named = small_search("llama-3-70b", **cramped, space={"offload": ("optimizer-and-parameters",)})
+    assert len(swept(named).best) > 0
