@@ -97,7 +97,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         buffers_backward=buffer.backward,
         buffers_optimizer=buffer.optimizer,
         outside=communicator_bytes(table)[row],
-        workspace=workspace_bytes(problem, table)[row],
+        workspace=workspace_bytes(problem, table, stages),
     )
     heaviest = heaviest_weights(weights, stages)
     host = host_needs(problem, table, heaviest, shards)

@@ -10,7 +10,8 @@ from cost_models.architecture import Block, ModelArchitecture
 from cost_models.memory.facts import dtype_bytes, flag
 from cost_models.memory.weights import block_linears
 from cost_models.problem import Problem
-from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
+from cost_models.stages import StageRows
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 from cost_models.units import GIB, MIB
 
 _CUBLAS_WORKSPACE_BYTES: Final = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
@@ -44,15 +45,15 @@ _FRAGMENTATION_EXPANDABLE: Final = 0.02
 """Of the allocated bytes with expandable segments, which strand no freed blocks (PYTORCH_CUDA_ALLOC_CONF)."""
 
 
-def workspace_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
-    """(n,) workspaces and placeholders that the caching allocator counts as allocated."""
+def workspace_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
+    """(m,) workspaces and placeholders that the caching allocator counts as allocated."""
     generation = problem.cluster.gpu.generation
     each = _CUBLAS_WORKSPACE_BYTES.get(generation or "", _CUBLAS_WORKSPACE_ELSE_BYTES)
     engine = flag(table, "weight_gradient_placeholders") & table.is_choice("gradient_dtype", "fp32")
     engine &= dtype_bytes(table.parameter_dtype) < 4.0
-    placeholders = 2.0 * _placeholder_elements(problem.model, table)
-    streams = _GROUPED_WORKSPACES if any(block.experts for block in problem.model.blocks) else 0
-    return _THREADS * each + np.where(engine, (1 + streams) * each + placeholders, 0.0)
+    grouped = _holds(stages, [index for index, block in enumerate(problem.model.blocks) if block.experts])
+    of_engine = (1.0 + _GROUPED_WORKSPACES * grouped) * each + _placeholder_bytes(problem.model, table, stages)
+    return _THREADS * each + np.where(engine[stages.row], of_engine, 0.0)
 
 
 def context_bytes(problem: Problem) -> float:
@@ -86,18 +87,30 @@ def stuck_fragmentation_bytes(expandable: BoolColumn, allocated: FloatColumn) ->
     return np.where(expandable, 0.0, _FRAGMENTATION_OF_ALL * allocated)
 
 
-def _placeholder_elements(model: ModelArchitecture, table: StrategyTable) -> FloatColumn:
-    """One placeholder for each shape of a matrix (Transformer Engine keeps them by shape and dtype)."""
-    shapes: set[tuple[int, int, str]] = set()
-    for block in model.blocks:
-        shapes |= _fused_shapes(block)
-    by_split = {
+def _holds(stages: StageRows, kinds: list[int]) -> FloatColumn:
+    """(m,) 1 where a stage has a layer of any of the given blocks."""
+    present = np.zeros(len(stages), dtype=np.bool_)
+    for kind in kinds:
+        present |= stages.layers[:, kind] > 0
+    return present.astype(np.float64)
+
+
+def _placeholder_bytes(model: ModelArchitecture, table: StrategyTable, stages: StageRows) -> FloatColumn:
+    """A 16-bit placeholder for each shape of a matrix on the stage (Transformer Engine keeps them by shape)."""
+    kinds: dict[tuple[int, int, str], list[int]] = {}
+    for index, block in enumerate(model.blocks):
+        for shape in _fused_shapes(block):
+            kinds.setdefault(shape, []).append(index)
+    ranks: dict[str, IntColumn] = {
         "tensor": table.tensor_parallel_size,
         "expert": table.expert_tensor_parallel_size,
-        "whole": np.ones(len(table)),
+        "whole": np.ones(len(table), dtype=np.int64),
     }
-    result: FloatColumn = np.sum([rows * columns / by_split[split] for rows, columns, split in shapes], axis=0)
-    return result
+    total = np.zeros(len(stages))
+    for (rows, columns, split), where in kinds.items():
+        local: FloatColumn = 2.0 * rows * columns / ranks[split]
+        total += local[stages.row] * _holds(stages, where)
+    return total
 
 
 def _fused_shapes(block: Block) -> set[tuple[int, int, str]]:

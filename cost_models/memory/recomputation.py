@@ -56,7 +56,7 @@ def layer_activations(problem: Problem, table: StrategyTable) -> LayerActivation
         parts = saved_by_block(block, at)
         saved.append(parts.total)
         kept.append(_kept(block, parts, at))
-        working.append(_working(block, at))
+        working.append(_working(block, parts, at))
     return LayerActivations(which, np.stack(saved, axis=1), np.stack(kept, axis=1), np.stack(working, axis=1))
 
 
@@ -112,8 +112,9 @@ def _output(linear: Linear, at: Tokens) -> FloatColumn:
     return at.element * linear.out_features * at.count * share
 
 
-def _working(block: Block, at: Tokens) -> FloatColumn:
-    """Gradients of activations that backward holds at once: of the perceptron's inner tensors or of attention's."""
+def _working(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
+    """Gradients of activations that backward holds on top of what is saved: of the perceptron's inner tensors, or of
+    attention's once the perceptron's saved tensors are gone."""
     hidden = at.problem.model.hidden_size * at.count
     attention = block.attention
     inner = attention.heads * (attention.head_dim + attention.value_head_dim)
@@ -128,8 +129,9 @@ def _working(block: Block, at: Tokens) -> FloatColumn:
     keys_values = attention.key_value_heads * (attention.head_dim + attention.value_head_dim) * at.element
     of_attention = of_attention + keys_values * at.count * at.tensor * _exchanged_copies(at)
     gathered = np.where(at.table.sequence_parallel, at.element * hidden, 0.0)
-    residual = 2.0 * at.element * hidden * at.residual
-    return residual + gathered + np.maximum(of_attention, _working_feed_forward(block, at))
+    residual = at.element * hidden * at.residual
+    gone = saved.hidden + saved.activated + saved.expert_input + saved.expert_hidden + saved.expert_activated
+    return residual + gathered + np.maximum(of_attention - gone, _working_feed_forward(block, at))
 
 
 def _exchanged_copies(at: Tokens) -> FloatColumn:
@@ -144,11 +146,12 @@ def _exchanged_copies(at: Tokens) -> FloatColumn:
 
 
 def _working_feed_forward(block: Block, at: Tokens) -> FloatColumn:
+    """The gradient of what the activation read, when that of its output has taken the place of the output."""
     mixture = block.feed_forward
     if isinstance(mixture, FeedForward):
-        widths = (3.0 if mixture.gated else 2.0) * mixture.hidden
+        widths = (2.0 if mixture.gated else 1.0) * mixture.hidden
         return at.element * widths * at.count * at.tensor
     split = at.table.expert_tensor_parallel_size
     dispatched = at.count * at.residual * mixture.experts_per_token * at.problem.workload.expert_imbalance * split
-    routed = (3.0 if mixture.routed.gated else 2.0) * mixture.routed.hidden / split
+    routed = (2.0 if mixture.routed.gated else 1.0) * mixture.routed.hidden / split
     return at.element * dispatched * (routed + at.problem.model.hidden_size)

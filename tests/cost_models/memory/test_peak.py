@@ -232,3 +232,12 @@ class TestFit:
         assert found.device_load_peak_bytes[1] > 4 * problem.model.parameters
         assert fit(problem, found, 0.9).fits.tolist() == [True, False]
         assert found.host_bytes_per_node["load_peak"][1] == pytest.approx(8 * 4 * problem.model.parameters)
+
+
+def test_a_stage_has_placeholders_of_its_own_matrices_only() -> None:
+    # DeepSeek-V3: the dense layers are the first three, all on the first stage.
+    problem = make_problem("deepseek-v3", h100(32), global_batch_size=1024)
+    found = estimated(problem, megatron(1, 2, expert_parallel_size=8))
+    dense = 2 * (2 * 18432 + 18432) * 7168
+    difference = found.parts["framework_overhead"][0] - found.parts["framework_overhead"][1]
+    assert difference == pytest.approx(dense)
