@@ -6,7 +6,7 @@ ZeRO (arXiv 1910.02054 section 7: as much traffic as an all-reduce for stages 1 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, StrategyT
 from cost_models.time.cases import framework_flags, stage_flags
 from cost_models.time.collectives import Network
 from cost_models.time.pipeline import micro_batches
-from cost_models.time.rank_layout import RankLayout
+from cost_models.time.rank_layout import RankLayout, ShardGroups
 from cost_models.time.stage_costs import StageSeconds
 
 BUCKET_PARAMETERS: Final = 40e6
@@ -27,7 +27,7 @@ def data_parallel_seconds(
     problem: Problem, table: StrategyTable, stage: StageSeconds, layout: RankLayout, network: Network
 ) -> FloatColumn:
     """Exposed on the given stage in one step."""
-    traffic = _Traffic.of(table, stage, layout, network)
+    traffic = _traffic(table, stage, layout, network)
     piped = table.pipeline_parallel_size > 1
     count = micro_batches(problem, table).astype(np.float64)
     reductions = np.where(stage_flags(table, "reduces_every_micro_batch") & ~piped, count, 1.0)
@@ -73,35 +73,57 @@ class _Traffic:
     reduce: FloatColumn
     reduce_tail: FloatColumn
 
-    @classmethod
-    def of(cls, table: StrategyTable, stage: StageSeconds, layout: RankLayout, network: Network) -> _Traffic:
-        """Weights of both layouts, layer by layer where layers are sharded, else bucket by bucket."""
-        by_layer = stage_flags(table, "gathers_every_micro_batch")
-        sharded = table.zero_stage > 0
-        weight_bytes = np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
-        gradient_bytes = np.array(DTYPE_BYTES)[table.gradient_dtype]
-        half = framework_flags("reduces_in_16_bit")[table.framework] & (weight_bytes < 4)
-        gradient_bytes = np.where(half, np.minimum(gradient_bytes, 2.0), gradient_bytes)
-        reached = network.coefficients.by_framework("gather_bandwidth")[table.framework]
-        reached = np.where(table.zero_stage == 3, reached, 1.0)
-        parts = []
-        kinds = [(stage.dense_weights, stage.dense_trained, layout.dense)]
-        if stage.routed_weights.any():
-            kinds.append((stage.routed_weights, stage.routed_trained, layout.routed))
-        for weights, trained, groups in kinds:
-            pieces = _pieces(weights, stage.layers, by_layer)
-            gather = np.where(sharded, pieces * network.all_gather(groups.shard, weights * weight_bytes / pieces), 0.0)
-            copied = pieces * network.all_gather(layout.secondary, weights * weight_bytes / pieces)
-            gather_again = np.where(table.secondary_shard_size > 1, copied, gather)
-            message = trained * gradient_bytes / pieces
-            scattered = network.all_gather(groups.shard, message) + network.all_reduce(
-                groups.replicate, message / groups.shard.ranks
-            )
-            reduce = pieces * np.where(sharded, scattered, network.all_reduce(groups.shard, message))
-            some = weights > 0
-            times = (gather, gather / pieces, gather_again, reduce, reduce / pieces)
-            parts.append([np.where(some, seconds / reached, 0.0) for seconds in times])
-        return cls(*(sum(part[1:], part[0]) for part in zip(*parts, strict=True)))
+    def __add__(self, other: _Traffic) -> _Traffic:
+        return _Traffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+def _traffic(table: StrategyTable, stage: StageSeconds, layout: RankLayout, network: Network) -> _Traffic:
+    dense = _traffic_of(table, stage, stage.dense_weights, stage.dense_trained, layout, layout.dense, network)
+    if not stage.routed_weights.any():
+        return dense
+    return dense + _traffic_of(table, stage, stage.routed_weights, stage.routed_trained, layout, layout.routed, network)
+
+
+def _traffic_of(
+    table: StrategyTable,
+    stage: StageSeconds,
+    weights: FloatColumn,
+    trained: FloatColumn,
+    layout: RankLayout,
+    groups: ShardGroups,
+    network: Network,
+) -> _Traffic:
+    """Weights of one kind, layer by layer where layers are sharded, else bucket by bucket."""
+    sharded = table.zero_stage > 0
+    weight_bytes = np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
+    pieces = _pieces(weights, stage.layers, stage_flags(table, "gathers_every_micro_batch"))
+    held = weights > 0
+    reached = network.coefficients.by_framework("gather_bandwidth")[table.framework]
+    across = (table.zero_stage == 3) & (groups.shard.at(groups.shard.nodes) > 1)
+    slower = np.where(across, 1 / reached, 1.0)
+    piece = weights * weight_bytes / pieces
+    gather = np.where(sharded & held, network.all_gather(groups.shard, piece) * slower, 0.0)
+    copied = np.where(held, network.all_gather(layout.secondary, piece), 0.0)
+    message = trained * _gradient_bytes(table, weight_bytes) / pieces
+    scattered = network.all_gather(groups.shard, message) * slower + network.all_reduce(
+        groups.replicate, message / groups.shard.ranks
+    )
+    summed = network.all_reduce(groups.shard, message)
+    reduce = np.where(trained > 0, np.where(sharded, scattered, summed), 0.0)
+    return _Traffic(
+        gather=pieces * gather,
+        gather_tail=gather,
+        gather_again=pieces * np.where(table.secondary_shard_size > 1, copied, gather),
+        reduce=pieces * reduce,
+        reduce_tail=reduce,
+    )
+
+
+def _gradient_bytes(table: StrategyTable, weight_bytes: FloatColumn) -> FloatColumn:
+    accumulated = np.array(DTYPE_BYTES)[table.gradient_dtype]
+    half = framework_flags("reduces_in_16_bit")[table.framework] & (weight_bytes < 4)
+    sent: FloatColumn = np.where(half, np.minimum(accumulated, 2.0), accumulated)
+    return sent
 
 
 def _pieces(weights: FloatColumn, layers: FloatColumn, by_layer: BoolColumn) -> FloatColumn:
