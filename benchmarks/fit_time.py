@@ -63,7 +63,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "framework.megatron-lm.hidden_tensor_traffic": (0.0, 1.0),
     "framework.megatron-lm.step_seconds": (1e-3, 5e-2),
     "framework.deepspeed.gather_bandwidth": (0.1, 1.0),
-    "framework.deepspeed.data_parallel_overlap": (0.1, 1.0),
+    "framework.deepspeed.data_parallel_overlap": (0.5, 1.0),
     "framework.deepspeed.operator_overhead": (0.5, 4.0),
     "framework.fsdp1.data_parallel_overlap": (0.0, 1.0),
     "framework.fsdp1.operator_overhead": (0.3, 3.0),
