@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from app.schemas import examples
@@ -14,9 +14,21 @@ PRESET_TAG, EXPLICIT_TAG, GPU_NAME_TAG, GPU_SPEC_TAG = "<preset>", "<explicit>",
 """Names of union members; `app.errors` takes them out of the place of an error."""
 UNION_TAGS = frozenset({PRESET_TAG, EXPLICIT_TAG, GPU_NAME_TAG, GPU_SPEC_TAG})
 
-Rate = Annotated[float, Field(gt=0, le=1e6)]
-TierRate = Annotated[float, Field(ge=0, le=1e6)]
-Gib = Annotated[float, Field(ge=0, le=1e9)]
+
+SMALLEST = 1e-3
+"""Of any rate or memory: below it there is nothing to plan for, and quotients would leave the range of floats."""
+
+
+def _none_or_some(value: float) -> float:
+    if 0 < value < SMALLEST:
+        raise PydanticCustomError("out_of_range", "must be 0, or {smallest} and more", {"smallest": SMALLEST})
+    return value
+
+
+Rate = Annotated[float, Field(ge=SMALLEST, le=1e6)]
+Gib = Annotated[float, Field(ge=SMALLEST, le=1e9)]
+TierRate = Annotated[float, Field(ge=0, le=1e6), AfterValidator(_none_or_some)]
+TierGib = Annotated[float, Field(ge=0, le=1e9), AfterValidator(_none_or_some)]
 Count = Annotated[int, Field(ge=1, le=10**6)]
 
 
@@ -35,10 +47,10 @@ class GpuSpec(RequestModel):
     """A GPU that the catalog does not know."""
 
     name: Text = Field(description="Any name.")
-    memory_gib: Annotated[float, Field(gt=0, le=1e6)] = Field(description="Total as torch reports it, GiB.")
+    memory_gib: Gib = Field(description="Total as torch reports it, GiB.")
     memory_gb_per_s: Rate = Field(description="Device memory bandwidth, 10^9 byte/s.")
     peak_tflops: PeakTflops = Field(description="Dense peaks by precision, 10^12 FLOP/s.")
-    tdp_watts: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+    tdp_watts: Rate | None = Field(
         None, description="Board power, W; left out: that of the catalog's card of that name."
     )
 
@@ -89,9 +101,9 @@ class Host(RequestModel):
     cpu_cores: Count | None = Field(None, description="Physical cores of the host.")
     pcie_gb_per_s: Rate | None = Field(None, description="Of one GPU's slot, one direction, 10^9 byte/s.")
     pcie_shared_by: Count | None = Field(None, description="GPUs that share that path.")
-    cxl_gib: Gib | None = Field(None, description="CXL memory, filled after DRAM, GiB; left out: none.")
+    cxl_gib: TierGib | None = Field(None, description="CXL memory, filled after DRAM, GiB; left out: none.")
     cxl_gb_per_s: TierRate | None = Field(None, description="CXL bandwidth, 10^9 byte/s.")
-    nvme_gib: Gib | None = Field(None, description="NVMe, GiB; left out: none.")
+    nvme_gib: TierGib | None = Field(None, description="NVMe, GiB; left out: none.")
     nvme_read_gb_per_s: TierRate | None = Field(None, description="Of all drives together, 10^9 byte/s.")
     nvme_write_gb_per_s: TierRate | None = Field(None, description="Of all drives together, 10^9 byte/s.")
 
@@ -131,10 +143,8 @@ class ClusterSpec(RequestModel):
     intra_node: IntraNode | None = Field(None, description="The link inside a domain; left out: the GPU's usual.")
     inter_node: InterNode | None = Field(None, description="The fabric between domains; left out: the usual.")
     host: Host | None = Field(None, description="Left out: unknown, and offload is not proposed.")
-    gpu_free_memory_gib: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
-        None, description="The least that is free on any card, GiB."
-    )
-    usd_per_gpu_hour: Annotated[float, Field(gt=0, le=1e6)] | None = Field(None, description="Price, USD.")
+    gpu_free_memory_gib: Gib | None = Field(None, description="The least that is free on any card, GiB.")
+    usd_per_gpu_hour: Annotated[float, Field(ge=1e-6, le=1e6)] | None = Field(None, description="Price, USD.")
 
 
 def _cluster_tag(value: Any) -> str:

@@ -27,7 +27,7 @@ class Budget(RequestModel):
     trials: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         None, description="Trials of the study that follows the sweep; left out: 128."
     )
-    seconds: Annotated[float, Field(gt=0, le=3600)] | None = Field(None, description="Seconds; left out: 10.")
+    seconds: Annotated[float, Field(ge=1e-3, le=3600)] | None = Field(None, description="Seconds; left out: 10.")
 
 
 class SearchRequest(RequestModel):
@@ -56,7 +56,7 @@ class SearchRequest(RequestModel):
     )
     current: Strategy | None = Field(None, description="The strategy run today: scored, and compared with.")
     nodes_options: Options[Degree] | None = Field(None, description="Cluster sizes to search, in nodes.")
-    deadline_days: Annotated[float, Field(gt=0, le=1e5)] | None = Field(
+    deadline_days: Annotated[float, Field(ge=1e-3, le=1e5)] | None = Field(
         None, description="Bounds the days that `training_tokens` take."
     )
     mode: Literal["analytical", "measured"] | None = Field(None, description="Left out: analytical.")

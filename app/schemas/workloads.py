@@ -42,7 +42,7 @@ class Workload(RequestModel):
     expert_imbalance: Annotated[float, Field(ge=1, le=1000)] | None = Field(
         None, description="Load of the hottest expert over the mean; left out: 1."
     )
-    training_tokens: Annotated[float, Field(gt=0, le=1e18)] | None = Field(
+    training_tokens: Annotated[float, Field(ge=1, le=1e18)] | None = Field(
         None, description="Of the whole training; needed for days, GPU hours, cost and energy."
     )
     fine_tuning: FineTuning | None = Field(None, description="Left out: all parameters are trained.")
