@@ -96,12 +96,15 @@ def _traffic_of(
     """Weights of one kind, layer by layer where layers are sharded, else bucket by bucket."""
     sharded = table.zero_stage > 0
     weight_bytes = np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
-    pieces = _pieces(weights, stage.layers, stage_flags(table, "gathers_every_micro_batch"))
-    held = weights > 0
+    by_layer = stage_flags(table, "gathers_every_micro_batch")
+    pieces = _pieces(weights, stage.layers, by_layer)
+    # Once a step only what the optimizer has changed is gathered.
+    gathered = np.where(by_layer, weights, trained)
+    held = gathered > 0
     reached = network.coefficients.by_framework("gather_bandwidth")[table.framework]
     across = (table.zero_stage == 3) & (groups.shard.at(groups.shard.nodes) > 1)
     slower = np.where(across, 1 / reached, 1.0)
-    piece = weights * weight_bytes / pieces
+    piece = gathered * weight_bytes / pieces
     gather = np.where(sharded & held, network.all_gather(groups.shard, piece) * slower, 0.0)
     copied = np.where(held, network.all_gather(layout.secondary, piece), 0.0)
     message = trained * _gradient_bytes(table, weight_bytes) / pieces
