@@ -9,7 +9,7 @@ from search.candidates import Candidates, join
 from search.current import Current, compare, score_current
 from search.evaluator import Evaluator
 from search.explain import explain, explain_briefly
-from search.optuna_engine import Report, StudyOutcome, run_study
+from search.optuna_engine import BLOCK_TRIALS, Report, StudyOutcome, run_study
 from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
 from search.rank import answers, rank, rank_front, with_explanations
 from search.result import Progress, SearchResult, Trial
@@ -84,6 +84,7 @@ def _study(
     ]
     if current is not None and current.searched and current.candidates.acceptable[0]:
         points.insert(0, space.encode(int(current.candidates.cluster[0]), current.candidates.table.row(0)))
+    points += [nearby for point in points for nearby in space.between(point)][: max(BLOCK_TRIALS - len(points), 0)]
     return run_study(evaluator, space, points, past, watch, report, swept.best_step_seconds)
 
 

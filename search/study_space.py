@@ -31,6 +31,8 @@ from search.problem import SearchProblem
 
 FRACTION_STEPS: Final = 20
 """offload_fraction in steps of 5 %: finer than anyone can trust a bandwidth figure."""
+HALF_SHARE: Final = 0.125
+"""Half a step between the lattice's shares of checkpointed layers."""
 RELIEF_LAYERS: Final = 2
 """Layers that the study moves away from (or onto) the first and the last chunk at most."""
 KNOBS: Final = (
@@ -208,6 +210,16 @@ class StudySpace:
             "last_chunk_relief": 0,
         }
         return {name: value for name, value in point.items() if name in self.distributions}
+
+    def between(self, point: Parameters) -> list[dict[str, Any]]:
+        """Points halfway from a point of the lattice to the next lower share of it: less recomputed, less offloaded."""
+        found: list[dict[str, Any]] = []
+        if point.get("checkpointing") == "full" and "checkpointed_share" in point:
+            found.append({**point, "checkpointed_share": max(point["checkpointed_share"] - HALF_SHARE, 0.0)})
+        if point.get("offload", "none") != "none":
+            steps = point["offload_steps"] - round(FRACTION_STEPS / 4)
+            found.append({**point, "offload_steps": max(steps, 1)})
+        return found
 
     @cached_property
     def _numbers(self) -> dict[tuple[Any, ...], int]:

@@ -61,3 +61,17 @@ def test_relief_moves_layers_from_the_ends_to_the_middle() -> None:
     assert relieved((4, 4, 4, 4), -1, 0) == (5, 3, 4, 4)
     assert relieved((8, 8), 0, 1) == (9, 7)
     assert relieved((1, 1, 1), 1, 0) == (1, 1, 1)
+
+
+def test_between_points_recompute_and_offload_less() -> None:
+    search = small_search("llama-3-70b", clusters=(cluster("dgx-a100"),), frameworks=("fsdp2",))
+    seeds = _seeds(search, swept(search), None)
+    space = StudySpace(search, study_layouts(search, seeds))
+    point = {**space.encode(0, seeds.table.row(0)), "checkpointing": "full", "checkpointed_share": 0.5}
+    offload = "optimizer-and-parameters"
+    lower, less = space.between({**point, "offload": offload, "offload_steps": 20})
+    assert (lower["checkpointed_share"], lower["offload_steps"]) == (0.375, 20)
+    assert (less["checkpointed_share"], less["offload_steps"]) == (0.5, 15)
+    assert space.between({**point, "checkpointing": "none", "offload": "none"}) == []
+    decoded = space.decode({**point, "offload": offload, "offload_steps": 15}).strategy
+    assert (decoded["checkpointed_layers"], decoded["offload_fraction"]) == (40, 0.75)
