@@ -138,6 +138,28 @@ class TestViolations:
         assert all(violation["message"] for violation in item["violations"])
         assert [item[name] for name in ("fits", "memory", "time", "throughput", "cost")] == [None] * 5
 
+    @pytest.mark.parametrize(("peaks", "is_valid"), [({"bf16": 1000}, True), ({"fp16": 1000}, False), ({}, False)])
+    def test_fp8_needs_bf16_beside_it(self, client: TestClient, peaks: dict[str, int], is_valid: bool) -> None:
+        gpu = {
+            "name": "x",
+            "memory_gib": 80,
+            "memory_gb_per_s": 3000,
+            "peak_tflops": {"fp8": 2000} | peaks,
+            "tdp_watts": 700,
+        }
+        cluster = {"nodes": 1, "gpus_per_node": 8, "gpu": gpu, "intra_node": {"kind": "nvlink", "gb_per_s": 450}}
+        workload = {"sequence_length": 2048, "global_batch_size": 64, "precision": "fp8"}
+        item = estimate(
+            client,
+            model={"preset": "gpt-2-xl"},
+            cluster=cluster,
+            workload=workload,
+            strategies=[{"framework": "fsdp2"}],
+        )["estimates"][0]
+        assert item["valid"] is is_valid
+        if not is_valid:
+            assert [violation["code"] for violation in item["violations"]] == ["precision_unsupported_by_gpu"]
+
     def test_every_broken_rule_is_named(self, client: TestClient) -> None:
         strategy = {"framework": "ddp", "tensor_parallel_size": 3, "zero_stage": 3, "micro_batch_size": 7}
         codes = {
