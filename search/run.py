@@ -9,7 +9,7 @@ from search.candidates import Candidates, join
 from search.current import Current, compare, score_current
 from search.evaluator import Evaluator
 from search.explain import explain, explain_briefly
-from search.optuna_engine import BLOCK_TRIALS, Report, StudyOutcome, run_study
+from search.optuna_engine import Report, StudyOutcome, run_study
 from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
 from search.rank import answers, rank, rank_front, with_explanations
 from search.result import Progress, SearchResult, Trial
@@ -23,6 +23,8 @@ LAYOUTS_BY_OBJECTIVE: Final = 12
 LAYOUTS_BY_FAMILY: Final = 8
 LAYOUTS_NOT_FITTING: Final = 4
 """Layouts that do not fit on the lattice and may with finer knobs."""
+BETWEEN_SHARES: Final = (0.5, 0.75, 0.875)
+"""How far the study is first sent from a share of the lattice that fits towards the next that does not."""
 PARETO_POINTS: Final = 32
 """Points of the front that are written out."""
 
@@ -84,7 +86,8 @@ def _study(
     ]
     if current is not None and current.searched and current.candidates.acceptable[0]:
         points.insert(0, space.encode(int(current.candidates.cluster[0]), current.candidates.table.row(0)))
-    points += [nearby for point in points for nearby in space.between(point)][: max(BLOCK_TRIALS - len(points), 0)]
+    nearby = [one for part in BETWEEN_SHARES for point in points for one in space.between(point, part)]
+    points += nearby[: max(evaluator.search.trials // 2 - len(points), 0)]
     return run_study(evaluator, space, points, past, watch, report, swept.best_step_seconds)
 
 

@@ -25,14 +25,14 @@ from optuna.distributions import (
 from cost_models.framework import Framework
 from cost_models.frameworks import FRAMEWORKS
 from cost_models.strategy import COLUMNS
-from search.axes import divisors, lattice_axes
+from search.axes import CHECKPOINTED_SHARES, OFFLOADED_SHARES, divisors, lattice_axes
 from search.candidates import Candidates
 from search.problem import SearchProblem
 
 FRACTION_STEPS: Final = 20
 """offload_fraction in steps of 5 %: finer than anyone can trust a bandwidth figure."""
-HALF_SHARE: Final = 0.125
-"""Half a step between the lattice's shares of checkpointed layers."""
+CHECKPOINTED_STEP: Final = CHECKPOINTED_SHARES[1] - CHECKPOINTED_SHARES[0]
+OFFLOADED_STEP: Final = OFFLOADED_SHARES[1] - OFFLOADED_SHARES[0]
 RELIEF_LAYERS: Final = 2
 """Layers that the study moves away from (or onto) the first and the last chunk at most."""
 KNOBS: Final = (
@@ -211,13 +211,14 @@ class StudySpace:
         }
         return {name: value for name, value in point.items() if name in self.distributions}
 
-    def between(self, point: Parameters) -> list[dict[str, Any]]:
-        """Points halfway from a point of the lattice to the next lower share of it: less recomputed, less offloaded."""
+    def between(self, point: Parameters, part: float) -> list[dict[str, Any]]:
+        """Points on the way from a point of the lattice to the next lower share: less recomputed, less offloaded."""
         found: list[dict[str, Any]] = []
         if point.get("checkpointing") == "full" and "checkpointed_share" in point:
-            found.append({**point, "checkpointed_share": max(point["checkpointed_share"] - HALF_SHARE, 0.0)})
+            share = point["checkpointed_share"] - part * CHECKPOINTED_STEP
+            found.append({**point, "checkpointed_share": max(share, 0.0)})
         if point.get("offload", "none") != "none":
-            steps = point["offload_steps"] - round(FRACTION_STEPS / 4)
+            steps = point["offload_steps"] - round(part * OFFLOADED_STEP * FRACTION_STEPS)
             found.append({**point, "offload_steps": max(steps, 1)})
         return found
 

@@ -69,9 +69,9 @@ def test_between_points_recompute_and_offload_less() -> None:
     space = StudySpace(search, study_layouts(search, seeds))
     point = {**space.encode(0, seeds.table.row(0)), "checkpointing": "full", "checkpointed_share": 0.5}
     offload = "optimizer-and-parameters"
-    lower, less = space.between({**point, "offload": offload, "offload_steps": 20})
+    lower, less = space.between({**point, "offload": offload, "offload_steps": 20}, 0.5)
     assert (lower["checkpointed_share"], lower["offload_steps"]) == (0.375, 20)
     assert (less["checkpointed_share"], less["offload_steps"]) == (0.5, 15)
-    assert space.between({**point, "checkpointing": "none", "offload": "none"}) == []
+    assert space.between({**point, "checkpointing": "none", "offload": "none"}, 0.5) == []
     decoded = space.decode({**point, "offload": offload, "offload_steps": 15}).strategy
     assert (decoded["checkpointed_layers"], decoded["offload_fraction"]) == (40, 0.75)
