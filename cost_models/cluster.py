@@ -29,8 +29,8 @@ class Gpu:
     flash_attention: bool = True
 
     def supports(self, precision: str) -> bool:
-        """Whether a layer runs natively in `precision`. Under fp8 and nvfp4 only its linear layers do; attention runs in
-        bf16 (Transformer Engine, torchao)."""
+        """Whether a layer runs natively in `precision`. Under fp8 and nvfp4 only its linear layers do; attention runs
+        in bf16 (Transformer Engine, torchao)."""
         needed = {"fp8": ("fp8", "bf16"), "nvfp4": ("fp4", "bf16")}.get(precision, (precision,))
         return all(peak in self.peak_flops_per_s for peak in needed)
 
