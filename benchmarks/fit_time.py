@@ -44,7 +44,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "links.half_bytes": (2e5, 4e6),
     "links.efa_half_bytes": (1e6, 4e7),
     "links.intra_efficiency": (0.5, 0.9),
-    "links.inter_efficiency": (0.4, 0.95),
+    "links.inter_efficiency": (0.75, 0.95),
     "links.inter_decline": (0.0, 0.3),
     "generation.volta.gemm": (0.4, 0.9),
     "generation.ampere.gemm": (0.5, 0.77),
