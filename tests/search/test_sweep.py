@@ -16,6 +16,7 @@ from search import sweep as sweep_module
 from search.candidates import Candidates
 from search.evaluator import Evaluator
 from search.problem import SearchProblem
+from search.rank import rescore
 from search.sweep import sweep
 from search.swept import Sweep
 from search.watch import Watch
@@ -154,3 +155,13 @@ def test_megatron_lm_keeps_its_parameters_unless_space_says_otherwise() -> None:
     )
     named = small_search("llama-3-70b", **cramped, space={"offload": ("optimizer-and-parameters",)})
     assert len(swept(named).best) > 0
+
+
+@pytest.mark.parametrize("search", [PRUNED["several nodes"], PRUNED["experts"]], ids=["uneven layers", "experts"])
+def test_the_stages_that_a_sweep_looks_at_give_the_figures_of_all(search: SearchProblem) -> None:
+    found = swept(replace(search, clusters=(cluster("dgx-h100", 3),))).best
+    assert (found.table.pipeline_parallel_size > 3).any()
+    whole = rescore(Evaluator(replace(search, clusters=(cluster("dgx-h100", 3),))), found)
+    for name in ("step_seconds", "peak_bytes", "required_upper_bytes", "needed_bytes"):
+        np.testing.assert_allclose(getattr(found, name), getattr(whole, name), rtol=1e-12)
+    assert (found.fits == whole.fits).all()
