@@ -45,7 +45,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "links.efa_half_bytes": (1e6, 4e7),
     "links.intra_efficiency": (0.5, 0.9),
     "links.inter_efficiency": (0.75, 0.95),
-    "links.inter_decline": (0.0, 0.3),
+    "links.inter_decline": (0.01, 0.3),
     "generation.volta.gemm": (0.4, 0.9),
     "generation.ampere.gemm": (0.5, 0.77),
     "generation.hopper.gemm": (0.45, 0.69),
@@ -170,7 +170,8 @@ def write(document: dict[str, Any], fitted_on: str) -> None:
         entry = re.match(r"(\w+) = ([0-9.e+-]+)(\s*#.*)?$", line)
         path = f"{section}.{entry[1]}" if entry else ""
         if entry and path in BOUNDS:
-            line = f"{entry[1]} = {read(document, path):.3g}{entry[3] or ''}"
+            line = f"{entry[1]} = {read(document, path):.3g}"
+            line = f"{line:<32}{entry[3].strip()}" if entry[3] else line
         elif line.startswith("fitted_on"):
             line = f'fitted_on = "{fitted_on}"'
         lines.append(line)
