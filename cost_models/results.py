@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, IntColumn
 
@@ -60,7 +57,7 @@ class MemoryEstimate:
     peak_moment: IntColumn
     """(m,) index into PEAK_MOMENTS."""
     fullest: IntColumn
-    """(n,) index into the stage rows: the stage with the highest `required_bytes` of each strategy."""
+    """(n,) index into the stage rows: the stage with the highest `peak_bytes` of each strategy."""
     activation_bytes_per_layer: FloatColumn
     """(n,) saved for backward by one middle block for one micro-batch."""
     device_load_peak_bytes: FloatColumn
@@ -69,6 +66,12 @@ class MemoryEstimate:
     """By HOST_PARTS, (n,)."""
     nvme_bytes_per_node: FloatColumn
     """(n,)."""
+
+    @property
+    def most_required_bytes(self) -> FloatColumn:
+        """(n,) what must fit on the stage that needs most: not always the one that shows the highest peak."""
+        most: FloatColumn = np.maximum.reduceat(self.required_bytes, self.stages.start)
+        return most
 
 
 @dataclass(frozen=True)
@@ -88,5 +91,7 @@ class TimeEstimate:
 
 def step_seconds_of(parts: Mapping[str, FloatColumn]) -> FloatColumn:
     """The step: all parts together."""
-    total: npt.NDArray[np.float64] = np.sum([parts[name] for name in TIME_PARTS], axis=0)
+    total = parts[TIME_PARTS[0]].copy()
+    for name in TIME_PARTS[1:]:  # in place: a sum over a list copies every column first
+        total += parts[name]
     return total
