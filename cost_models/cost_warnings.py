@@ -54,7 +54,7 @@ def explain_cost_warning(problem: Problem, score: Score, row: int, code: str) ->
         )
     if code == "near_memory_limit":
         return (
-            f"needs {memory.required_bytes[stage] / GIB:.1f} of {problem.cluster.capacity_bytes / GIB:.1f} GiB: the "
+            f"needs {score.required_bytes[row] / GIB:.1f} of {problem.cluster.capacity_bytes / GIB:.1f} GiB: the "
             f"probability of running out of memory is {score.fit.oom_probability[row]:.1%}"
         )
     if code == "nvme_slow":

@@ -54,8 +54,8 @@ class Score:
 
     @property
     def required_bytes(self) -> FloatColumn:
-        """(v,) what must fit on the fullest stage."""
-        return self.memory.required_bytes[self.memory.fullest]
+        """(v,) what must fit on the stage that needs most."""
+        return self.memory.most_required_bytes
 
 
 def score(

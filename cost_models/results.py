@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, IntColumn
 

@@ -66,7 +66,7 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
         peak_bytes=columns["device"],
         required_bytes=columns["required"],
         peak_moment=columns["moment"],
-        fullest=_fullest(columns["required"], stages),
+        fullest=_fullest(columns["device"], stages),
         activation_bytes_per_layer=passing_share.on_strategies(per_layer),
         device_load_peak_bytes=lasting_share.on_strategies(needs.device_load) + context,
         host_bytes_per_node={name: lasting_share.on_strategies(column) for name, column in needs.host.items()},
@@ -116,9 +116,9 @@ def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
     return fresh
 
 
-def _fullest(required: FloatColumn, stages: StageRows) -> IntColumn:
-    """The first stage row of each strategy that requires most."""
-    most = np.maximum.reduceat(required, stages.start)
-    at_most = np.flatnonzero(required == most[stages.row])
+def _fullest(peak: FloatColumn, stages: StageRows) -> IntColumn:
+    """The first stage row of each strategy with the highest peak."""
+    most = np.maximum.reduceat(peak, stages.start)
+    at_most = np.flatnonzero(peak == most[stages.row])
     first: IntColumn = at_most[np.searchsorted(stages.row[at_most], np.arange(len(stages.start)))]
     return first

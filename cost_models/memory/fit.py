@@ -25,18 +25,18 @@ class Fit:
     """n strategies."""
 
     required_upper_bytes: FloatColumn
-    """Bound of what the fullest stage requires, at the confidence asked for."""
+    """Bound of what the stage that needs most requires, at the confidence asked for."""
     oom_probability: FloatColumn
     """P(required > capacity)."""
     fits: BoolColumn
 
 
 def fit(problem: Problem, memory: MemoryEstimate, memory_confidence: float) -> Fit:
-    """Judge each strategy on its fullest stage, its load peak, and the host's memory and NVMe.
+    """Judge each strategy on the stage that needs most, its load peak, and the host's memory and NVMe.
 
     `memory_confidence` lies strictly between 0 and 1.
     """
-    required = memory.required_bytes[memory.fullest]
+    required = memory.most_required_bytes
     capacity = problem.cluster.capacity_bytes
     upper = required * np.exp(_NORMAL.inv_cdf(memory_confidence) * RELATIVE_ERROR)
     deviations = np.log(required / capacity) / RELATIVE_ERROR
