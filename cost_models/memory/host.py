@@ -9,7 +9,7 @@ import numpy as np
 
 from cost_models.memory.facts import dtype_bytes
 from cost_models.memory.states import Sharding, state_bytes_per_weight
-from cost_models.memory.weights import HeaviestWeights
+from cost_models.memory.weights import HeaviestWeights, expert_ranks
 from cost_models.problem import Problem
 from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
 
@@ -31,35 +31,76 @@ class HostNeeds:
 def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights, shards: Sharding) -> HostNeeds:
     """What the ranks of one node keep off the GPUs: those of the stage with most weights."""
     ranks = float(problem.cluster.gpus_per_node)
-
-    def sharded(per_weight: FloatColumn, where: BoolColumn) -> FloatColumn:
-        dense, expert = _divided(per_weight, where, shards)
-        return dense * weights.trainable_dense + expert * weights.trainable_expert
-
-    dense, expert = _divided(dtype_bytes(table.parameter_dtype), shards.weights, shards)
-    stored = dense * weights.dense + expert * weights.expert
     states = table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme")
     parameters = table.is_choice("offload", "optimizer-and-parameters", "nvme")
     nvme = table.is_choice("offload", "nvme")
     fraction = np.where(states, table.offload_fraction, 0.0)
-    optimizer = sharded(fraction * (state_bytes_per_weight(problem, table) + _HOST_GRADIENT_BYTES), shards.states)
-    staging = sharded(np.where(states, _PINNED_BYTES, 0.0), shards.states)
-    held = np.where(parameters, stored, 0.0)
-    offloaded = ranks * (optimizer + held)
-    steady = np.where(nvme, 0.0, offloaded) + ranks * staging
-    whole = problem.model.parameters * dtype_bytes(table.parameter_dtype)
-    mine = ranks * stored
+    per_weight, per_state = dtype_bytes(table.parameter_dtype), state_bytes_per_weight(problem, table)
+
+    def of_ranks(bytes_per_weight: FloatColumn, sharded: BoolColumn, dense: FloatColumn, expert: FloatColumn) -> _Held:
+        return _Held(
+            ranks * bytes_per_weight / np.where(sharded, shards.dense_ranks, 1.0) * dense,
+            ranks * bytes_per_weight / np.where(sharded, shards.expert_ranks, 1.0) * expert,
+        )
+
+    def of_states(bytes_per_weight: FloatColumn) -> _Held:
+        return of_ranks(bytes_per_weight, shards.states, weights.trainable_dense, weights.trainable_expert)
+
+    stored = of_ranks(per_weight, shards.weights, weights.dense, weights.expert)
+    optimizer = of_states(fraction * (per_state + _HOST_GRADIENT_BYTES))
+    staging = of_states(np.where(states, _PINNED_BYTES, 0.0))
+    offloaded = optimizer.total + np.where(parameters, stored.total, 0.0)
+    steady = np.where(nvme, 0.0, offloaded) + staging.total
+    whole = problem.model.parameters * per_weight
     load = np.select(
         [table.is_choice("checkpoint_loading", "rank0"), table.is_choice("checkpoint_loading", "every-rank")],
         [whole, ranks * whole],
-        mine,
+        stored.total,
     )
-    # A full checkpoint is gathered on one rank; a sharded one is staged shard by shard with its states.
-    local_states = ranks * sharded(state_bytes_per_weight(problem, table), shards.states)
-    save = np.where(table.is_choice("checkpoint_saving", "full"), whole, mine + local_states)
+    # A full checkpoint is gathered on one rank. Of a sharded one, what lies on GPUs is staged, replicas once
+    # (torch.distributed.checkpoint's dedup_save_plans); what is offloaded is written from where it lies.
+    alike = _alike(problem, table)
+    staged = np.where(parameters, 0.0, stored.once(alike, shards, shards.weights))
+    staged = staged + of_states((1.0 - fraction) * per_state).once(alike, shards, shards.states)
+    save = np.where(table.is_choice("checkpoint_saving", "full"), whole, staged)
     parts = {"steady": steady, "load_peak": steady + load, "checkpoint_peak": steady + save}
     return HostNeeds(parts, np.where(nvme, offloaded, 0.0))
 
 
-def _divided(per_weight: FloatColumn, where: BoolColumn, shards: Sharding) -> tuple[FloatColumn, FloatColumn]:
-    return per_weight / np.where(where, shards.dense_ranks, 1.0), per_weight / np.where(where, shards.expert_ranks, 1.0)
+@dataclass(frozen=True)
+class _Held:
+    """n strategies: bytes of all ranks of a node."""
+
+    dense: FloatColumn
+    expert: FloatColumn
+
+    @property
+    def total(self) -> FloatColumn:
+        """Every rank's own."""
+        return self.dense + self.expert
+
+    def once(self, alike: _Alike, shards: Sharding, sharded: BoolColumn) -> FloatColumn:
+        """Equal shards on the node counted once."""
+        dense = np.maximum(alike.dense / np.where(sharded, shards.dense_ranks, 1.0), 1.0)
+        expert = np.maximum(alike.expert / np.where(sharded, shards.expert_ranks, 1.0), 1.0)
+        return self.dense / dense + self.expert / expert
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """n strategies: ranks of one node that work with the same weights, sharded among them or not."""
+
+    dense: FloatColumn
+    expert: FloatColumn
+
+
+def _alike(problem: Problem, table: StrategyTable) -> _Alike:
+    """Tensor ranks lie innermost, context and data ranks around them; experts have a layout of their own."""
+    tensor = table.tensor_parallel_size
+    replicas = table.context_parallel_size * table.data_parallel_size
+    here = float(problem.cluster.gpus_per_node)
+
+    def on_a_node(split: FloatColumn) -> FloatColumn:
+        return np.clip(here / split, 1.0, np.maximum(tensor * replicas / split, 1.0))
+
+    return _Alike(on_a_node(tensor.astype(np.float64)), on_a_node(expert_ranks(table)))

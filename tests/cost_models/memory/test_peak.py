@@ -234,6 +234,19 @@ class TestFit:
         assert found.nvme_bytes_per_node[0] == pytest.approx(18 * LLAMA.model.parameters / 2)
         assert found.parts["optimizer_states"][0] == 0
 
+    def test_a_checkpoint_is_staged_once_and_only_from_the_gpus(self) -> None:
+        ddp, zero_2, zero_3 = {"framework": "ddp"}, {"framework": "deepspeed", "zero_stage": 2}, {"framework": "fsdp2"}
+        offloaded = {**zero_2, "offload": "optimizer"}
+        tensor = megatron(8, 1, zero_stage=0)
+        found = estimated(LLAMA, ddp, zero_2, zero_3, offloaded, {**offloaded, "offload_fraction": 0.5}, tensor)
+        staged = found.host_bytes_per_node["checkpoint_peak"] - found.host_bytes_per_node["steady"]
+        # Bytes of a weight, two nodes of eight ranks: equal weights on a node once, the shards of all its ranks each.
+        per_weight = [4 + 8, 2 + 12 / 2, (4 + 8) / 2, 2, 2 + 12 / 4]
+        weights = LLAMA.model.parameters
+        np.testing.assert_allclose(staged[:5], np.array(per_weight) * weights, rtol=1e-6)
+        # Each tensor rank has its own share of the matrices; the norms are on all of them.
+        assert staged[5] == pytest.approx((2 + 12) * weights, rel=2e-3)
+
     def test_weights_placed_before_they_are_sharded_must_fit_too(self) -> None:
         problem = make_problem("llama-3-70b", h100(8))
         fields = {"framework": "fsdp2", "activation_checkpointing": "full"}
