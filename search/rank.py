@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -15,16 +14,12 @@ from search.swept import front_of
 
 RESCORED_ROWS: Final = 512
 """Candidates rescored at a time while the ranking walks down the shortlist."""
-DEGREES: Final = (
-    "framework",
-    "tensor_parallel_size",
-    "context_parallel_size",
-    "pipeline_parallel_size",
-    "expert_parallel_size",
-)
-"""Fields that tell one kind of plan from another."""
+KIND: Final = ("framework", "tensor_parallel_size", "pipeline_parallel_size", "expert_parallel_size")
+"""Fields that tell one kind of plan from another. Context parallelism does not: doubled together with the micro-batch
+it gives the same work to every GPU, so such plans would fill the list with one idea."""
 PLAN_FIELDS: Final = (
-    *DEGREES,
+    *KIND,
+    "context_parallel_size",
     "virtual_pipeline_size",
     "data_parallel_replicate_size",
     "expert_tensor_parallel_size",
@@ -35,8 +30,6 @@ PLAN_FIELDS: Final = (
     "precision",
 )
 """Two plans differ in at least one of these: a layer more or less recomputed is a variant, not another plan."""
-PLANS_OF_A_KIND: Final = 2
-"""Plans with equal degrees that are shown before others had their turn."""
 
 
 def rescore(evaluator: Evaluator, candidates: Candidates) -> Candidates:
@@ -71,20 +64,13 @@ def rank(evaluator: Evaluator, pool: Candidates, count: int, *, tight: bool = Fa
 
 
 def select(candidates: Candidates, count: int) -> Candidates:
-    """The best `count` that differ in a field that matters, and not all of one kind where there are others."""
+    """`count` plans that differ in a field that matters: the best of each kind, then the best of what is left."""
     ordered = candidates.take(candidates.order())
-    different = ordered.first_of_each(PLAN_FIELDS).tolist()
-    kinds: Counter[tuple[int, ...]] = Counter()
-    first: list[int] = []
-    more: list[int] = []
-    for row in different:
-        kind = (int(ordered.cluster[row]), *(int(getattr(ordered.table, name)[row]) for name in DEGREES))
-        kinds[kind] += 1
-        (first if kinds[kind] <= PLANS_OF_A_KIND else more).append(row)
-        if len(first) == count:
-            break
-    rows: IntColumn = np.array(sorted([*first, *more[: count - len(first)]]), dtype=np.int64)
-    return ordered.take(rows)
+    different = ordered.first_of_each(PLAN_FIELDS)
+    of_a_kind = different[ordered.take(different).first_of_each(KIND)]
+    others = np.setdiff1d(different, of_a_kind)
+    rows: IntColumn = np.concatenate([of_a_kind[:count], others[: max(0, count - len(of_a_kind))]])
+    return ordered.take(np.sort(rows))
 
 
 def rank_front(evaluator: Evaluator, pool: Candidates, count: int) -> Candidates:
