@@ -37,18 +37,23 @@ measured on 1 to 64 nodes), which a replicate group (HSDP, several optimizer ins
 
 
 def _domain(view: View) -> int:
-    """GPUs joined by the link inside a domain: an NVLink domain, or a host where that is larger."""
+    """GPUs that reach each other without the network: an NVLink domain, or a host where that is larger."""
     return max(view.cluster.nvlink_domain_gpus, view.cluster.gpus_per_node)
 
 
-def _crosses(view: View, span: IntColumn) -> BoolColumn:
+def _link_domain(view: View) -> int:
+    """GPUs joined by the fastest link: an NVLink domain, also where it is a part of a host; a host of PCIe cards."""
+    domain = view.cluster.nvlink_domain_gpus
+    return domain if domain > 1 else view.cluster.gpus_per_node
+
+
+def _crosses(domain: int, span: IntColumn) -> BoolColumn:
     """Where groups of `span` consecutive ranks do not all lie inside one domain."""
-    domain = _domain(view)
     return (domain % np.minimum(span, domain) > 0) | (span > domain)
 
 
 def _tensor_crosses(view: View) -> BoolColumn:
-    return (view.tensor > 1) & _crosses(view, view.tensor)
+    return (view.tensor > 1) & _crosses(_domain(view), view.tensor)
 
 
 def _tensor_crosses_says(view: View) -> str:
@@ -63,13 +68,13 @@ def _expert_span(view: View) -> IntColumn:
 
 
 def _expert_crosses(view: View) -> BoolColumn:
-    return (view.expert > 1) & _crosses(view, _expert_span(view))
+    return (view.expert > 1) & _crosses(_link_domain(view), _expert_span(view))
 
 
 def _expert_crosses_says(view: View) -> str:
     return (
         f"expert_parallel_size {view.expert[0]} x expert_tensor_parallel_size {view.expert_tensor[0]} reaches beyond "
-        f"the {_domain(view)} GPUs that share a fast link: tokens travel to experts over the network"
+        f"the {_link_domain(view)} GPUs that share a fast link: tokens travel to experts over a slower one"
     )
 
 

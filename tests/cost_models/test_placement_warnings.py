@@ -46,7 +46,16 @@ WARNED: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         megatron(1, 1, expert_parallel_size=64),
         "expert_parallel_crosses_domain",
         "expert_parallel_size 64 x expert_tensor_parallel_size 1 reaches beyond the 8 GPUs that share a fast link: "
-        "tokens travel to experts over the network",
+        "tokens travel to experts over a slower one",
+    ),
+    (
+        make_problem(
+            "qwen3-30b-a3b", {"nodes": 1, "gpus_per_node": 8, "gpu": "h100-sxm5-80gb", "nvlink_domain_gpus": 4}
+        ),
+        megatron(1, 1, expert_parallel_size=8),
+        "expert_parallel_crosses_domain",
+        "expert_parallel_size 8 x expert_tensor_parallel_size 1 reaches beyond the 4 GPUs that share a fast link: "
+        "tokens travel to experts over a slower one",
     ),
     (
         make_problem(
