@@ -113,8 +113,6 @@ class Framework:
     """8-bit copies of each matrix kept beside the stored weight under precision fp8."""
     fp8_saved_inputs: bool
     """Inputs of linear layers are saved in 8 bit under precision fp8."""
-    gather_dtype_bytes: float
-    """Bytes of an element that is gathered from shards (the compute dtype)."""
     gathered_blocks: float
     """Blocks gathered at once under ZeRO-3: the one in use and those prefetched."""
     reduction_dtype_bytes: float

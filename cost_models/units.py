@@ -9,4 +9,3 @@ GB: Final = 10**9
 GIGABIT_BYTES: Final = 10**9 / 8
 """Bytes of 10^9 bit, as network links are quoted."""
 TERA: Final = 10**12
-MICROSECOND: Final = 1e-6

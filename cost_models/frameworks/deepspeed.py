@@ -66,7 +66,6 @@ DEEPSPEED = Framework(
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,
     fp8_saved_inputs=False,
-    gather_dtype_bytes=2,
     gathered_blocks=2,
     reduction_dtype_bytes=2,
     reduction_blocks=0,  # buckets of fixed size instead

@@ -61,7 +61,6 @@ FSDP1 = Framework(
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,
     fp8_saved_inputs=False,
-    gather_dtype_bytes=2,
     gathered_blocks=2,  # limit_all_gathers: two in flight
     reduction_dtype_bytes=2,
     reduction_blocks=2,

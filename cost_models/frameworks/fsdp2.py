@@ -61,7 +61,6 @@ FSDP2 = Framework(
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,  # torchao casts on the fly
     fp8_saved_inputs=False,
-    gather_dtype_bytes=2,
     gathered_blocks=2,
     reduction_dtype_bytes=4,  # reduce_dtype float32
     reduction_blocks=2,  # the input of one reduce-scatter is freed at the next

@@ -66,7 +66,6 @@ MEGATRON_LM = Framework(
     weight_gradient_placeholders=True,
     fp8_weight_copies=2,  # row- and column-wise (Transformer Engine)
     fp8_saved_inputs=True,
-    gather_dtype_bytes=2,
     gathered_blocks=2,  # Megatron-FSDP double buffering
     reduction_dtype_bytes=4,  # grad_reduce_in_fp32
     reduction_blocks=2,

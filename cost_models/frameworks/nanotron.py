@@ -61,7 +61,6 @@ NANOTRON = Framework(
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,
     fp8_saved_inputs=False,
-    gather_dtype_bytes=2,
     gathered_blocks=0,
     reduction_dtype_bytes=4,
     reduction_blocks=0,
