@@ -10,6 +10,7 @@ from cost_models.strategy import FRAMEWORKS
 CALIBRATED_TIME: Final = frozenset(
     {
         ("volta", "megatron-lm"),
+        ("volta", "deepspeed"),
         ("ampere", "megatron-lm"),
         ("ampere", "fsdp1"),
         ("hopper", "megatron-lm"),
