@@ -139,7 +139,7 @@ def _work(
         else dense_linears((), cases, device, trained=trained),
         core=core,
         traffic=elementwise_traffic(problem.model, block, shape, cases, dropout=workload.dropout > 0, flash=flash),
-        adapters=adapter_work(block, cases, workload.fine_tuning),
+        adapters=adapter_work(block, imbalance, cases, workload.fine_tuning, device),
         tensor=tensor_traffic(problem.model, block, cases, network, groups),
         context=context_traffic(block, cases, network, groups, core),
         expert=expert_traffic(problem.model, block, imbalance, cases, network, groups),
@@ -183,7 +183,8 @@ def _forward(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
         + work.dense.forward
         + work.routed.forward
         + work.core[0]
-        + device.memory_seconds(work.traffic.forward + casts + work.adapters.forward_bytes)
+        + work.adapters.forward
+        + device.memory_seconds(work.traffic.forward + casts)
         + _operators(work, cases) * device.kernels.kernel_gap_seconds
     )
     return seconds
@@ -195,13 +196,13 @@ def _backward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColu
     input_gradient = (
         np.sum([part.input_gradient for part in linears], axis=0)
         + work.core[1]
-        + device.memory_seconds(work.traffic.backward + casts + 2 * work.adapters.forward_bytes)
+        + work.adapters.input_gradient
+        + device.memory_seconds(work.traffic.backward + casts)
         + 2 * _operators(work, cases) * device.kernels.kernel_gap_seconds
     )
-    trained = np.sum([part.trained_weights for part in linears], axis=0)
-    weight_gradient = np.sum([part.weight_gradient for part in linears], axis=0) + device.memory_seconds(
-        trained * _accumulation_bytes(cases)
-    )
+    trained = np.sum([part.trained_weights for part in linears], axis=0) + work.adapters.weights
+    weight_gradient = np.sum([part.weight_gradient for part in linears], axis=0) + work.adapters.weight_gradient
+    weight_gradient = weight_gradient + device.memory_seconds(trained * _accumulation_bytes(cases))
     return input_gradient, weight_gradient
 
 

@@ -49,7 +49,7 @@ def routed_linears(
 ) -> LinearSeconds:
     """Routed experts on the rank with the hottest of them, as grouped products."""
     local = mixture.experts / cases.expert
-    rows = routed_tokens(mixture, cases) * cases.expert_tensor / local * imbalance
+    rows = routed_rows(mixture, imbalance, cases)
     shapes = []
     for linear in mixture.routed.linears:
         width = linear.out_features / (cases.expert_tensor if linear.split == "column" else 1.0)
@@ -61,6 +61,12 @@ def routed_linears(
 def routed_tokens(mixture: MixtureOfExperts, cases: LayerCases) -> FloatColumn:
     """(token, expert) pairs that one rank sends; each tensor rank sends its share of the tokens."""
     return cases.tokens / cases.tensor * mixture.experts_per_token
+
+
+def routed_rows(mixture: MixtureOfExperts, imbalance: float, cases: LayerCases) -> FloatColumn:
+    """Tokens of one expert on the rank with the hottest of them."""
+    rows: FloatColumn = routed_tokens(mixture, cases) * cases.expert_tensor * cases.expert / mixture.experts * imbalance
+    return rows
 
 
 def dense_feed_forward(part: FeedForward | MixtureOfExperts) -> tuple[Linear, ...]:

@@ -1,4 +1,4 @@
-"""Work of LoRA adapters (arXiv 2106.09685): two narrow products beside a frozen linear layer, bound by memory."""
+"""Work of LoRA adapters (arXiv 2106.09685): two narrow products beside a frozen linear layer, and the sum of both."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import numpy as np
 from cost_models.architecture import Block, Linear, MixtureOfExperts
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
-from cost_models.time.linears import adapted, routed_tokens
+from cost_models.time.device import Device
+from cost_models.time.linears import adapted, routed_rows
+from cost_models.time.operators import Gemm, gemm_seconds
 from cost_models.workload import FineTuning
 
 ADAPTER_OPERATORS: Final = 5.0
 """Dropout or cast, two products, scale, add (PEFT's lora.Linear.forward)."""
+SUM_BYTES: Final = 10.0
+"""Per output element: the adapter's product scaled (read, write) and added (two reads, a write), in 16 bit."""
+GRADIENT_SUM_BYTES: Final = (4.0, 6.0)
+"""Backward, per output element (scaled: read, write) and per input element (added to the frozen path's gradient)."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +28,19 @@ class AdapterWork:
     """Of one layer on one rank; columns (u,)."""
 
     weights: FloatColumn
-    forward_bytes: FloatColumn
+    forward: FloatColumn
+    input_gradient: FloatColumn
+    weight_gradient: FloatColumn
     operators: FloatColumn
+
+    def __add__(self, other: AdapterWork) -> AdapterWork:
+        return AdapterWork(
+            self.weights + other.weights,
+            self.forward + other.forward,
+            self.input_gradient + other.input_gradient,
+            self.weight_gradient + other.weight_gradient,
+            self.operators + other.operators,
+        )
 
 
 def adapted_linears(block: Block, fine_tuning: FineTuning) -> list[Linear]:
@@ -37,23 +54,48 @@ def adapted_linears(block: Block, fine_tuning: FineTuning) -> list[Linear]:
     return inside + [linear for linear in others if adapted(linear, fine_tuning, in_attention=False)]
 
 
-def adapter_work(block: Block, cases: LayerCases, fine_tuning: FineTuning | None) -> AdapterWork:
+def adapter_work(
+    block: Block, imbalance: float, cases: LayerCases, fine_tuning: FineTuning | None, device: Device
+) -> AdapterWork:
     """All adapters of a block; none without fine-tuning."""
-    weights = np.zeros(len(cases))
-    moved = np.zeros(len(cases))
-    operators = np.zeros(len(cases))
-    if fine_tuning is None:
-        return AdapterWork(weights, moved, operators)
-    for linear in adapted_linears(block, fine_tuning):
-        copies = linear.copies / cases.expert if linear.copies > 1 else 1.0
-        rows = cases.tokens if linear.copies == 1 else routed_tokens(_mixture(block), cases)
-        width = linear.out_features / (cases.tensor if linear.split == "column" else 1.0)
-        depth = linear.in_features / (cases.tensor if linear.split == "row" else 1.0)
-        weights = weights + copies * fine_tuning.rank * (depth + width)
-        # x is read, the product written, and both sums read and written.
-        moved = moved + 2.0 * rows * (depth + 3 * width)
-        operators = operators + ADAPTER_OPERATORS * copies
-    return AdapterWork(weights, moved, operators)
+    total = AdapterWork(*(np.zeros(len(cases)),) * 5)
+    if fine_tuning is not None:
+        for linear in adapted_linears(block, fine_tuning):
+            total = total + _adapter(linear, block, imbalance, cases, float(fine_tuning.rank), device)
+    return total
+
+
+def _adapter(
+    linear: Linear, block: Block, imbalance: float, cases: LayerCases, rank: float, device: Device
+) -> AdapterWork:
+    ones = np.ones(len(cases))
+    if linear.copies > 1:
+        mixture = _mixture(block)
+        copies, split = mixture.experts / cases.expert, cases.expert_tensor
+        rows = routed_rows(mixture, imbalance, cases)
+    else:
+        copies, split, rows = ones, cases.tensor, cases.tokens
+    width = linear.out_features / (split if linear.split == "column" else ones)
+    depth = linear.in_features / (split if linear.split == "row" else ones)
+    narrow = ones * rank
+    # Adapters stay in 16 bit beside weights in fp8 or NF4.
+    rate, element = device.wide_rate(cases.table.precision), np.full(len(cases), 2.0)
+
+    def products(*shapes: tuple[FloatColumn, FloatColumn, FloatColumn]) -> FloatColumn:
+        seconds: FloatColumn = sum(
+            (gemm_seconds(Gemm(m, n, k, copies), rate, element, device) for m, n, k in shapes), np.zeros(len(cases))
+        )
+        return seconds
+
+    inputs, outputs = copies * rows * depth, copies * rows * width
+    gradient_sums = GRADIENT_SUM_BYTES[0] * outputs + GRADIENT_SUM_BYTES[1] * inputs
+    return AdapterWork(
+        weights=copies * rank * (depth + width),
+        forward=products((rows, narrow, depth), (rows, width, narrow)) + device.memory_seconds(SUM_BYTES * outputs),
+        input_gradient=products((rows, narrow, width), (rows, depth, narrow)) + device.memory_seconds(gradient_sums),
+        weight_gradient=products((width, narrow, rows), (narrow, depth, rows)),
+        operators=ADAPTER_OPERATORS * copies,
+    )
 
 
 def _mixture(block: Block) -> MixtureOfExperts:

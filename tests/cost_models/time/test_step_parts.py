@@ -135,6 +135,15 @@ class TestFlops:
         whole = timed(llama(), {"framework": "fsdp2"})
         assert estimate.parts["backward"][0] < whole.parts["backward"][0]
 
+    @pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b"])
+    @given(rank=st.integers(1, 2**20))
+    @settings(deadline=None, max_examples=10)
+    def test_adapters_of_any_rank_take_the_time_of_their_products(self, model: str, rank: int) -> None:
+        tuned = FineTuning("lora", rank=rank, target="all-linear")
+        problem = make_problem(model, h100(2), fine_tuning=tuned)
+        estimate = timed(problem, {"framework": "fsdp2"})
+        assert estimate.model_flops[0] / (16 * estimate.peak_flops_per_s[0]) < estimate.step_seconds[0]
+
     def test_a_sparse_model_counts_what_a_token_uses(self) -> None:
         problem = make_problem("mixtral-8x7b", h100(8))
         layer = 4096 * (4096 + 1024 + 1024 + 4096) + 4096 * 8 + 2 * 3 * 4096 * 14336
