@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.memory.distinct import distinct
+from cost_models.distinct import distinct_rows
 from cost_models.problem import Problem
 from cost_models.stages import StageRows, block_counts
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable, code
@@ -47,7 +47,7 @@ def in_flight(problem: Problem, table: StrategyTable, stages: StageRows) -> InFl
     count = depth_column(problem, table)
     alone = table.pipeline_parallel_size == 1
     schedule = np.where(alone, code("pipeline_schedule", "1f1b"), table.pipeline_schedule)
-    first, which = distinct(table.layers_per_stage, table.pipeline_parallel_size, schedule, count)
+    first, which = distinct_rows([table.layers_per_stage, table.pipeline_parallel_size, schedule, count])
     kinds = len(problem.model.blocks)
     answers = []
     for row in first:

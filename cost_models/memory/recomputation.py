@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.architecture import Block, FeedForward, Linear
-from cost_models.memory.distinct import distinct
+from cost_models.distinct import distinct_rows
 from cost_models.memory.saved import Saved, saved_by_block
 from cost_models.memory.tokens import Tokens, tokens
 from cost_models.memory.weights import block_linears
@@ -49,7 +49,7 @@ class LayerActivations:
 
 def layer_activations(problem: Problem, table: StrategyTable) -> LayerActivations:
     """Activations of each distinct block under each distinct set of the columns they depend on."""
-    first, which = distinct(*(getattr(table, name) for name in LAYER_COLUMNS))
+    first, which = distinct_rows([getattr(table, name) for name in LAYER_COLUMNS])
     at = tokens(problem, table.take(first))
     saved, kept, working = [], [], []
     for block in problem.model.blocks:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.memory.distinct import distinct
+from cost_models.distinct import distinct_rows
 from cost_models.stages import StageRows
 from cost_models.strategy import Column, FloatColumn, IntColumn, StrategyTable
 
@@ -35,7 +35,7 @@ class Shared:
 def share(table: StrategyTable, stages: StageRows, names: tuple[str, ...], *others: Column) -> Shared:
     """Strategies that differ in the named columns or in `others`; a layout and a pipeline size must be among them, so
     that equal strategies have equal stages."""
-    first, which = distinct(*(getattr(table, name) for name in names), *others)
+    first, which = distinct_rows([*(getattr(table, name) for name in names), *others])
     counts = np.diff(stages.start, append=len(stages))[first]
     start = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
     row = np.repeat(np.arange(len(first)), counts)

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.distinct import distinct_rows
 from cost_models.framework import Framework
 from cost_models.frameworks import FRAMEWORKS
 from cost_models.problem import Problem
@@ -19,7 +20,6 @@ from cost_models.strategy import (
     StrategyTable,
 )
 from cost_models.time.coefficients import Coefficients
-from cost_models.time.distinct import distinct_rows
 
 CASE_COLUMNS: Final = (
     "framework",

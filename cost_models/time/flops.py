@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from cost_models.architecture import Attention, Block, MixtureOfExperts
+from cost_models.distinct import distinct_rows
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code
-from cost_models.time.distinct import distinct_rows
 from cost_models.time.layers import ALTERNATE_PRODUCTS
 from cost_models.time.lora import adapted_linears
 from cost_models.time.picked_stages import pick_stages

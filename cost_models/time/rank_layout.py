@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.distinct import distinct_rows
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
 from cost_models.time.channels import Channel
 from cost_models.time.collectives import Network
-from cost_models.time.distinct import distinct_rows
 
 RANK_COLUMNS: Final = (
     "tensor_parallel_size",

@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from cost_models.distinct import distinct_rows
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
-from cost_models.time.distinct import distinct_rows
 from cost_models.time.ends import EndSeconds
 from cost_models.time.layers import LayerSeconds
 from cost_models.time.picked_stages import pick_stages

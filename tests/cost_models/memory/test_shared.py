@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cost_models.memory.distinct import distinct
 from cost_models.memory.shared import share
 from cost_models.stages import all_stages
 from tests.cost_models.problems import h100, make_problem, megatron, resolved
-
-VALUES = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 3), st.integers(0, 2**40)), min_size=1, max_size=30)
-
-
-@given(VALUES)
-def test_every_row_finds_its_combination_even_where_keys_would_overflow(rows: list[tuple[int, int, int]]) -> None:
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    first, which = distinct(*columns)
-    assert len(first) == len(set(rows))
-    assert [rows[index] for index in first[which]] == rows
-
-
-def test_fractions_are_told_apart() -> None:
-    first, which = distinct(np.array([1, 1, 1]), np.array([0.5, 0.25, 0.5]))
-    assert len(first) == 2
-    assert which[0] == which[2] != which[1]
 
 
 def test_stages_of_equal_strategies_are_shared() -> None:

@@ -1,4 +1,4 @@
-"""Distinct rows of integer columns: what depends on few columns is priced once for each combination and gathered."""
+"""Distinct rows of columns: what depends on few columns is priced once for each combination and gathered."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from cost_models.strategy import IntColumn
+from cost_models.strategy import Column, IntColumn
 
 LOOKUP_SIZE: Final = 2**19
 """Keys below this are numbered through a table, which stays in cache; larger ones by sorting."""
 LARGEST_KEY: Final = 2**62
 
 
-def distinct_rows(columns: Sequence[npt.NDArray[np.integer | np.bool_]]) -> tuple[IntColumn, IntColumn]:
+def distinct_rows(columns: Sequence[Column]) -> tuple[IntColumn, IntColumn]:
     """(index of one row of each distinct combination, number of the combination of each row). Exact, no hashing."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1
     for column in columns:
-        low, high = int(column.min()), int(column.max())
+        low, high = column.min(), column.max()
         if low == high:
             continue
-        values, radix = column, high - low + 1
+        values = np.unique(column, return_inverse=True)[1] if column.dtype.kind == "f" else column
+        low, high = int(values.min()), int(values.max())
+        radix = high - low + 1
         if size * radix > LOOKUP_SIZE:
             _, key, size = _number(key, size)
         if size * radix > LARGEST_KEY:
-            _, values, radix = _number(column.astype(np.int64) - low, radix)
+            _, values, radix = _number(values.astype(np.int64) - low, radix)
             low = 0
         key *= radix
         key += values
