@@ -15,16 +15,17 @@ from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.time.cases import layer_cases
 from cost_models.time.coefficients import Coefficients, default_coefficients
 from cost_models.time.collectives import Network
-from cost_models.time.data_parallel import data_parallel_seconds
+from cost_models.time.data_parallel import data_parallel_traffic, exposed_seconds
 from cost_models.time.device import device_of
 from cost_models.time.ends import embedding_seconds, head_seconds
 from cost_models.time.flops import model_flops, recompute_flops
 from cost_models.time.layers import layer_seconds
 from cost_models.time.offload import parameter_seconds
 from cost_models.time.optimizer import optimizer_seconds
-from cost_models.time.pipeline import bubble_seconds, micro_batches, transfer_seconds
-from cost_models.time.rank_layout import rank_layout
+from cost_models.time.picked_stages import pick_stages
+from cost_models.time.pipeline import bubble_seconds, transfer_seconds
 from cost_models.time.stage_costs import pipeline_costs
+from cost_models.time.step_groups import step_groups
 
 
 def estimate_time(
@@ -37,29 +38,33 @@ def estimate_time(
     cases, case = layer_cases(problem, table, used)
     ends = (embedding_seconds(problem, cases, network, device), head_seconds(problem, cases, network, device))
     layers = layer_seconds(problem, cases, network, device)
-    costs = pipeline_costs(problem, table, stages, case, layers, ends)
-    count = micro_batches(problem, table).astype(np.float64)
-    stage = costs.slowest
-    layout = rank_layout(network, table)
-    update = optimizer_seconds(problem, table, stage, layout, network, device)
+    picked = pick_stages(stages, table, case)
+    costs = pipeline_costs(problem, picked, layers, ends)
+    pipeline, stage = picked.pipeline, costs.slowest
+    groups = step_groups(problem, table, pipeline, costs, network)
+    count = groups.micro_batches[groups.number]
+    update = optimizer_seconds(problem, groups, network, device)
+    forward, gradients, recompute = (column[pipeline] for column in (stage.forward, stage.gradients, stage.recompute))
+    backward = gradients + recompute
+    traffic = data_parallel_traffic(problem, groups, network)
     parts: dict[str, FloatColumn] = {
-        "forward": count * stage.forward,
-        "backward": count * (stage.input_gradient + stage.weight_gradient),
-        "recompute": count * stage.recompute,
-        "tensor_parallel": count * stage.tensor,
-        "context_parallel": count * stage.context,
-        "expert_parallel": count * stage.expert,
-        "pipeline_communication": transfer_seconds(problem, table, layout, network),
-        "pipeline_bubble": bubble_seconds(table, costs),
-        "data_parallel": data_parallel_seconds(problem, table, stage, layout, network),
-        "optimizer": update.update,
-        "offload": update.offload + parameter_seconds(problem, table, stage, layout),
+        "forward": count * forward,
+        "backward": count * gradients,
+        "recompute": count * recompute,
+        "tensor_parallel": count * stage.tensor[pipeline],
+        "context_parallel": count * stage.context[pipeline],
+        "expert_parallel": count * stage.expert[pipeline],
+        "pipeline_communication": transfer_seconds(problem, groups, network)[groups.number],
+        "pipeline_bubble": bubble_seconds(table, pipeline, costs),
+        "data_parallel": exposed_seconds(traffic, groups.number, forward, backward),
+        "optimizer": update.update[groups.number],
+        "offload": update.offload[groups.number] + parameter_seconds(problem, groups, forward, backward),
     }
     needed = np.full(len(table), model_flops(problem))
     return TimeEstimate(
         parts=parts,
         step_seconds=step_seconds_of(parts),
         model_flops=needed,
-        hardware_flops=needed + recompute_flops(problem, table, stages),
+        hardware_flops=needed + recompute_flops(problem, picked, cases)[pipeline],
         peak_flops_per_s=device.linear_peak(table.precision),
     )

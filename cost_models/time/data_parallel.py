@@ -12,46 +12,92 @@ from typing import Final
 import numpy as np
 
 from cost_models.problem import Problem
-from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, StrategyTable
+from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
 from cost_models.time.cases import framework_flags, stage_flags
 from cost_models.time.collectives import Network
-from cost_models.time.pipeline import micro_batches
 from cost_models.time.rank_layout import RankLayout, ShardGroups
-from cost_models.time.stage_costs import StageSeconds
+from cost_models.time.stage_costs import StageWeights
+from cost_models.time.step_groups import StepGroups
 
 BUCKET_PARAMETERS: Final = 40e6
 """Gradients leave in buckets of at least this many parameters (Megatron-Core, DistributedDataParallelConfig)."""
 
 
-def data_parallel_seconds(
-    problem: Problem, table: StrategyTable, stage: StageSeconds, layout: RankLayout, network: Network
+@dataclass(frozen=True)
+class DataParallelTraffic:
+    """Seconds on the wire of one step group, how often, and how much of a pass can hide them; columns (g,)."""
+
+    gather: FloatColumn
+    gather_tail: FloatColumn
+    """What of it nothing can hide: the first layer's (or bucket's)."""
+    gather_window: FloatColumn
+    """Forward passes of a micro-batch under which a gather can lie."""
+    gathers: FloatColumn
+    reduce: FloatColumn
+    """With the gathers that share the link with it in backward."""
+    reduce_tail: FloatColumn
+    reduce_window: FloatColumn
+    """Backward passes."""
+    reductions: FloatColumn
+    gather_again: FloatColumn
+    """In backward of micro-batches that do not reduce."""
+    again_window: FloatColumn
+    gathers_again: FloatColumn
+    once: FloatColumn
+    """Exposed whatever else happens."""
+
+
+def exposed_seconds(
+    traffic: DataParallelTraffic, number: IntColumn, forward: FloatColumn, backward: FloatColumn
 ) -> FloatColumn:
-    """Exposed on the given stage in one step."""
-    traffic = _traffic(table, stage, layout, network)
+    """In one step, of strategies of the given groups with the given passes on their slowest stage."""
+
+    def left(seconds: FloatColumn, window: FloatColumn, hiding: FloatColumn) -> FloatColumn:
+        rest: FloatColumn = hiding * window[number]
+        np.subtract(seconds[number], rest, out=rest)
+        return rest
+
+    exposed = np.maximum(left(traffic.gather, traffic.gather_window, forward), traffic.gather_tail[number])
+    exposed *= traffic.gathers[number]
+    reducing = np.maximum(left(traffic.reduce, traffic.reduce_window, backward), traffic.reduce_tail[number])
+    reducing *= traffic.reductions[number]
+    exposed += reducing
+    if traffic.gather_again.any():
+        again = np.maximum(left(traffic.gather_again, traffic.again_window, backward), 0.0)
+        exposed += again * traffic.gathers_again[number]
+    exposed += traffic.once[number]
+    return exposed
+
+
+def data_parallel_traffic(problem: Problem, groups: StepGroups, network: Network) -> DataParallelTraffic:
+    """Traffic of the slowest stage's weights."""
+    table, layout, count = groups.table, groups.layout, groups.micro_batches
+    traffic = _traffic(table, groups.weights, layout, network)
     piped = table.pipeline_parallel_size > 1
-    count = micro_batches(problem, table).astype(np.float64)
     reductions = np.where(stage_flags(table, "reduces_every_micro_batch") & ~piped, count, 1.0)
     every_gather = stage_flags(table, "gathers_every_micro_batch")
     again = every_gather & (table.zero_stage == 3)
     kept = every_gather & ~again & piped  # gathered once, kept until the last micro-batch has passed
-    gathers = np.where(every_gather, np.where(kept, 1.0, count), np.where(table.zero_stage > 0, 1.0, 0.0))
     share = network.coefficients.by_framework("data_parallel_overlap")[table.framework]
     share = np.where(table.overlap_communication, share, 0.0)
-    forward, backward = stage.forward * share, stage.backward * share
-    once = _window(table, count)
+    window = np.where(every_gather, share, share * _window(table, count))
     hides_gather = every_gather | framework_flags("hides_parameter_gather")[table.framework]
-    window = np.where(every_gather, forward, forward * once)
-    before = np.maximum(0.0, traffic.gather - np.where(hides_gather, window, 0.0))
-    before = np.maximum(before, traffic.gather_tail)
-    # In backward gathers and reductions share the link; micro-batches that do not reduce only gather.
-    with_reduction = np.where(again, traffic.gather_again, 0.0) + traffic.reduce
-    reducing = np.maximum(
-        np.maximum(0.0, with_reduction - backward * np.where(every_gather, 1.0, once)), traffic.reduce_tail
+    gather_again = np.where(again, traffic.gather_again, 0.0)
+    return DataParallelTraffic(
+        gather=traffic.gather,
+        gather_tail=traffic.gather_tail,
+        gather_window=np.where(hides_gather, window, 0.0),
+        gathers=np.where(every_gather, np.where(kept, 1.0, count), np.where(table.zero_stage > 0, 1.0, 0.0)),
+        # In backward gathers and reductions share the link; micro-batches that do not reduce only gather.
+        reduce=gather_again + traffic.reduce,
+        reduce_tail=traffic.reduce_tail,
+        reduce_window=window,
+        reductions=reductions,
+        gather_again=gather_again,
+        again_window=share,
+        gathers_again=count - reductions,
+        once=_tied_embedding_seconds(problem, table, layout, network),
     )
-    gathering = np.where(again, np.maximum(0.0, traffic.gather_again - backward), 0.0)
-    exposed = gathers * before + reductions * reducing + (count - reductions) * gathering
-    tied: FloatColumn = exposed + _tied_embedding_seconds(problem, table, layout, network)
-    return tied
 
 
 def _window(table: StrategyTable, count: FloatColumn) -> FloatColumn:
@@ -77,16 +123,16 @@ class _Traffic:
         return _Traffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
-def _traffic(table: StrategyTable, stage: StageSeconds, layout: RankLayout, network: Network) -> _Traffic:
-    dense = _traffic_of(table, stage, stage.dense_weights, stage.dense_trained, layout, layout.dense, network)
-    if not stage.routed_weights.any():
+def _traffic(table: StrategyTable, stage: StageWeights, layout: RankLayout, network: Network) -> _Traffic:
+    dense = _traffic_of(table, stage, stage.dense, stage.dense_trained, layout, layout.dense, network)
+    if not stage.routed.any():
         return dense
-    return dense + _traffic_of(table, stage, stage.routed_weights, stage.routed_trained, layout, layout.routed, network)
+    return dense + _traffic_of(table, stage, stage.routed, stage.routed_trained, layout, layout.routed, network)
 
 
 def _traffic_of(
     table: StrategyTable,
-    stage: StageSeconds,
+    stage: StageWeights,
     weights: FloatColumn,
     trained: FloatColumn,
     layout: RankLayout,

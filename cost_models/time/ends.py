@@ -38,6 +38,11 @@ class EndSeconds:
     """On one rank."""
     trained: FloatColumn
 
+    @property
+    def once(self) -> FloatColumn:
+        """All of one micro-batch."""
+        return self.forward + self.input_gradient + self.weight_gradient + self.tensor
+
 
 def embedding_seconds(problem: Problem, cases: LayerCases, network: Network, device: Device) -> EndSeconds:
     """Look-up and its gradient, split over the vocabulary by tensor parallelism."""

@@ -7,26 +7,15 @@ frozen weights: 4 instead of 6.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
+from cost_models.adapters import adapted_linears
 from cost_models.architecture import Attention, Block, MixtureOfExperts
-from cost_models.distinct import distinct_rows
 from cost_models.problem import Problem
-from cost_models.stages import StageRows
 from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code
+from cost_models.time.cases import LayerCases
 from cost_models.time.layers import ALTERNATE_PRODUCTS
-from cost_models.time.lora import adapted_linears
-from cost_models.time.picked_stages import pick_stages
-
-RECOMPUTE_COLUMNS: Final = (
-    "activation_checkpointing",
-    "recompute_modules",
-    "layers_per_stage",
-    "pipeline_parallel_size",
-    "checkpointed_layers",
-)
+from cost_models.time.picked_stages import PickedStages
 
 
 def attention_flops(attention: Attention, sequence: float) -> float:
@@ -55,18 +44,10 @@ def model_flops(problem: Problem) -> float:
     return problem.workload.tokens * (4 * matrices + head_work + 6 * adapters + attention)
 
 
-def recompute_flops(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
-    """What checkpointing computes again in one step on all GPUs."""
-    representatives, number = distinct_rows([getattr(table, name) for name in RECOMPUTE_COLUMNS])
-    few = table.take(representatives)
-    per_token = np.stack([_recomputed(block, problem, few) for block in problem.model.blocks], axis=1)
-    picked = pick_stages(stages, few.pipeline_parallel_size, representatives)
-    held = stages.layers[picked.rows].astype(np.float64)
-    count = held.sum(axis=1)
-    again = np.minimum(few.checkpointed_layers[picked.owner], count) / np.maximum(count, 1.0)
-    work = again * picked.weight * (held * per_token[picked.owner]).sum(axis=1)
-    total: FloatColumn = (np.add.reduceat(work, picked.start) * problem.workload.tokens)[number]
-    return total
+def recompute_flops(problem: Problem, picked: PickedStages, cases: LayerCases) -> FloatColumn:
+    """What checkpointing computes again in one step on all GPUs, by distinct pipeline."""
+    per_token = np.stack([_recomputed(block, problem, cases.table) for block in problem.model.blocks], axis=1)
+    return picked.total(picked.held.again * picked.held.inside(per_token)) * problem.workload.tokens
 
 
 def _feed_forward_parameters(block: Block) -> float:

@@ -61,6 +61,17 @@ class LayerSeconds:
     dense_trained: FloatColumn
     routed_trained: FloatColumn
 
+    @property
+    def once(self) -> FloatColumn:
+        """All that every micro-batch does once."""
+        gradients = self.input_gradient + self.weight_gradient
+        return self.forward + gradients + self.tensor + self.context + self.expert
+
+    @property
+    def repeated(self) -> FloatColumn:
+        """All that a recomputed layer does again."""
+        return self.recompute + self.tensor_recompute + self.context_recompute + self.expert_recompute
+
 
 @dataclass(frozen=True)
 class _Work:

@@ -13,11 +13,9 @@ from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.device import Device
 from cost_models.time.operators import Gemm, gemm_seconds
-from cost_models.workload import FineTuning
 
 MERGED: Final = (("q", "k", "v"), ("gate", "up"))
 """Layers that fused kernels multiply as one (Megatron's linear_qkv and linear_fc1)."""
-ATTENTION_QV: Final = frozenset({"q", "v", "qkv"})
 
 
 @dataclass(frozen=True)
@@ -75,17 +73,6 @@ def dense_feed_forward(part: FeedForward | MixtureOfExperts) -> tuple[Linear, ..
         return part.linears
     gate = (part.shared_gate,) if part.shared_gate else ()
     return (part.router, *(part.shared.linears if part.shared else ()), *gate)
-
-
-def adapted(linear: Linear, fine_tuning: FineTuning, *, in_attention: bool) -> bool:
-    """Whether LoRA puts an adapter beside a linear layer of a block."""
-    if linear.name in {"router", "shared_gate"}:
-        return False
-    if fine_tuning.target == "attention":
-        return in_attention
-    if fine_tuning.target == "attention-qv":
-        return in_attention and linear.name in ATTENTION_QV
-    return True
 
 
 def _dense_shape(linear: Linear, cases: LayerCases) -> Gemm:

@@ -7,11 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.adapters import adapted_linears
 from cost_models.architecture import Block, Linear, MixtureOfExperts
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.device import Device
-from cost_models.time.linears import adapted, routed_rows
+from cost_models.time.linears import routed_rows
 from cost_models.time.operators import Gemm, gemm_seconds
 from cost_models.workload import FineTuning
 
@@ -41,17 +42,6 @@ class AdapterWork:
             self.weight_gradient + other.weight_gradient,
             self.operators + other.operators,
         )
-
-
-def adapted_linears(block: Block, fine_tuning: FineTuning) -> list[Linear]:
-    """Linear layers of a block that get an adapter."""
-    part = block.feed_forward
-    inside = [linear for linear in block.attention.linears if adapted(linear, fine_tuning, in_attention=True)]
-    if isinstance(part, MixtureOfExperts):
-        others = [*part.routed.linears, *(part.shared.linears if part.shared else ())]
-    else:
-        others = list(part.linears)
-    return inside + [linear for linear in others if adapted(linear, fine_tuning, in_attention=False)]
 
 
 def adapter_work(

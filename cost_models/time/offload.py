@@ -5,28 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from cost_models.problem import Problem
-from cost_models.strategy import FloatColumn, StrategyTable
-from cost_models.time.pipeline import micro_batches
-from cost_models.time.rank_layout import RankLayout
-from cost_models.time.stage_costs import StageSeconds
+from cost_models.strategy import FloatColumn
+from cost_models.time.step_groups import StepGroups
 
 
-def parameter_seconds(problem: Problem, table: StrategyTable, stage: StageSeconds, layout: RankLayout) -> FloatColumn:
-    """What reading 16-bit shards adds to forward and backward, prefetched under the computation.
+def parameter_seconds(problem: Problem, groups: StepGroups, forward: FloatColumn, backward: FloatColumn) -> FloatColumn:
+    """What reading 16-bit shards adds to the given passes of each strategy, prefetched under them.
 
     ZeRO-Infinity (arXiv 2104.07857) section 6.1: every rank reads its own part of each layer, so all PCIe links work.
     """
-    host = problem.cluster.host
+    host, table = problem.cluster.host, groups.table
     remote = table.is_choice("offload", "optimizer-and-parameters", "nvme")
     if host is None or not remote.any():
-        return np.zeros(len(table))
-    shard = stage.dense_weights / layout.dense.sharded
-    shard = 2.0 * (shard + stage.routed_weights / layout.routed.sharded)
-    pass_seconds = shard / (host.pcie_bytes_per_s / host.pcie_shared_by)
+        return np.zeros(len(groups.number))
+    shard = groups.weights.dense / groups.layout.dense.sharded
+    shard = 2.0 * (shard + groups.weights.routed / groups.layout.routed.sharded)
+    read = shard / (host.pcie_bytes_per_s / host.pcie_shared_by)
     if host.nvme_read_bytes_per_s:
         from_nvme = shard * problem.cluster.gpus_per_node / host.nvme_read_bytes_per_s
-        pass_seconds = np.where(table.is_choice("offload", "nvme"), np.maximum(pass_seconds, from_nvme), pass_seconds)
-    forward = np.maximum(0.0, pass_seconds - stage.forward)
-    backward = np.maximum(0.0, pass_seconds - stage.backward)
-    exposed: FloatColumn = np.where(remote, (forward + backward) * micro_batches(problem, table), 0.0)
-    return exposed
+        read = np.where(table.is_choice("offload", "nvme"), np.maximum(read, from_nvme), read)
+    each = np.where(remote, read, 0.0)[groups.number]
+    exposed: FloatColumn = np.maximum(0.0, each - forward) + np.maximum(0.0, each - backward)
+    return exposed * groups.micro_batches[groups.number]

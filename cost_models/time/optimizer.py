@@ -12,8 +12,7 @@ from cost_models.problem import Problem
 from cost_models.strategy import DTYPE_BYTES, FloatColumn, StrategyTable
 from cost_models.time.collectives import Network
 from cost_models.time.device import Device
-from cost_models.time.rank_layout import RankLayout
-from cost_models.time.stage_costs import StageSeconds
+from cost_models.time.step_groups import StepGroups
 
 STATES: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1, "adafactor": 1, "muon": 1}
 """State tensors of a weight's size that each update reads and writes (Kingma and Ba, arXiv 1412.6980)."""
@@ -29,22 +28,16 @@ HOST_EFFICIENCY: Final = 0.6
 
 @dataclass(frozen=True)
 class OptimizerSeconds:
-    """Per strategy, columns (n,)."""
+    """Per step group, columns (g,)."""
 
     update: FloatColumn
     offload: FloatColumn
     """The part that runs on the host or waits for it."""
 
 
-def optimizer_seconds(
-    problem: Problem,
-    table: StrategyTable,
-    stage: StageSeconds,
-    layout: RankLayout,
-    network: Network,
-    device: Device,
-) -> OptimizerSeconds:
-    """Of the given stage, with what the host does for offloaded states."""
+def optimizer_seconds(problem: Problem, groups: StepGroups, network: Network, device: Device) -> OptimizerSeconds:
+    """Of the slowest stage, with what the host does for offloaded states."""
+    table, stage, layout = groups.table, groups.weights, groups.layout
     weights = stage.dense_trained / layout.dense.sharded
     weights = weights + stage.routed_trained / layout.routed.sharded
     gradient = np.array(DTYPE_BYTES)[table.gradient_dtype]

@@ -15,30 +15,27 @@ from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
 from cost_models.time.cases import framework_flags
 from cost_models.time.collectives import Network
 from cost_models.time.communication import ACTIVATION_BYTES
-from cost_models.time.rank_layout import RankLayout
 from cost_models.time.stage_costs import PipelineCosts
+from cost_models.time.step_groups import StepGroups
 
 
-def micro_batches(problem: Problem, table: StrategyTable) -> IntColumn:
-    """m: of one data-parallel rank in one step."""
-    count: IntColumn = problem.workload.global_batch_size // (table.data_parallel_size * table.micro_batch_size)
-    return count
-
-
-def bubble_seconds(table: StrategyTable, costs: PipelineCosts) -> FloatColumn:
+def bubble_seconds(table: StrategyTable, pipeline: IntColumn, costs: PipelineCosts) -> FloatColumn:
     """Time that the slowest stage waits while the pipeline fills and drains."""
-    chunks = table.virtual_pipeline_size.astype(np.float64)
-    plain = costs.others_busy / chunks
-    zero_bubble = table.is_choice("pipeline_schedule", "zero-bubble")
-    weight_passes = np.where(chunks > 1, 3.0, 2.0)  # F + B - W is the whole of a micro-batch less 2 W
-    filled = np.maximum(0.0, costs.others_busy - weight_passes * costs.others_weight_gradient)
-    bubble: FloatColumn = np.where(zero_bubble, filled, plain)
+    bubble: FloatColumn = costs.others_busy[pipeline] / table.virtual_pipeline_size
+    zero_bubble = np.flatnonzero(table.is_choice("pipeline_schedule", "zero-bubble"))
+    if len(zero_bubble):
+        which = pipeline[zero_bubble]
+        # F + B - W is the whole of a micro-batch less 2 W
+        passes = np.where(table.virtual_pipeline_size[zero_bubble] > 1, 3.0, 2.0)
+        filled = costs.others_busy[which] - passes * costs.others_weight_gradient[which]
+        bubble[zero_bubble] = np.maximum(0.0, filled)
     return bubble
 
 
-def transfer_seconds(problem: Problem, table: StrategyTable, layout: RankLayout, network: Network) -> FloatColumn:
-    """Activations forward and their gradients back: exposed in the steady state as far as the schedule waits, and once
-    through all stages."""
+def transfer_seconds(problem: Problem, groups: StepGroups, network: Network) -> FloatColumn:
+    """Activations forward and their gradients back, by step group: exposed in the steady state as far as the schedule
+    waits, and once through all stages."""
+    table, layout = groups.table, groups.layout
     tokens = table.micro_batch_size * float(problem.workload.sequence_length) / table.context_parallel_size
     split = framework_flags("splits_pipeline_traffic")[table.framework] & ~table.sequence_parallel
     shard = np.where(table.sequence_parallel | split, tokens / table.tensor_parallel_size, tokens)
@@ -48,6 +45,6 @@ def transfer_seconds(problem: Problem, table: StrategyTable, layout: RankLayout,
     chunks = table.virtual_pipeline_size.astype(np.float64)
     hidden = network.coefficients.by_framework("hidden_pipeline_traffic")[table.framework]
     hidden = np.where((chunks > 1) & table.overlap_communication, hidden, 0.0)
-    steady = 2 * one * chunks * micro_batches(problem, table) * (1 - hidden)
+    steady = 2 * one * chunks * groups.micro_batches * (1 - hidden)
     fill = 2 * one * (table.pipeline_parallel_size - 1)
     return steady + fill

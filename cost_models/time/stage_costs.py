@@ -1,21 +1,19 @@
 """What a stage costs for one micro-batch, which stage is the slowest, and how much the others add to the fill.
 
-Priced once for each distinct (layer case, layout, pipeline, checkpointed layers) and gathered.
+Priced for the distinct pipelines of a table, see `picked_stages`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.distinct import distinct_rows
 from cost_models.problem import Problem
-from cost_models.stages import StageRows
-from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import FloatColumn, IntColumn
 from cost_models.time.ends import EndSeconds
 from cost_models.time.layers import LayerSeconds
-from cost_models.time.picked_stages import pick_stages
+from cost_models.time.picked_stages import HeldLayers, PickedStages
 
 
 @dataclass(frozen=True)
@@ -23,124 +21,100 @@ class StageSeconds:
     """One micro-batch on one stage; columns (rows,)."""
 
     forward: FloatColumn
-    input_gradient: FloatColumn
-    weight_gradient: FloatColumn
+    gradients: FloatColumn
+    """Backward without recomputation."""
     recompute: FloatColumn
     tensor: FloatColumn
     context: FloatColumn
     expert: FloatColumn
+
+
+@dataclass(frozen=True)
+class StageWeights:
+    """On one rank of one stage; columns (rows,)."""
+
     layers: FloatColumn
-    dense_weights: FloatColumn
-    routed_weights: FloatColumn
+    dense: FloatColumn
+    routed: FloatColumn
     dense_trained: FloatColumn
     routed_trained: FloatColumn
-
-    @property
-    def communication(self) -> FloatColumn:
-        """Exposed traffic of tensor, context and expert parallelism."""
-        return self.tensor + self.context + self.expert
-
-    @property
-    def backward(self) -> FloatColumn:
-        """Everything that is not forward or communication."""
-        return self.input_gradient + self.weight_gradient + self.recompute
-
-    @property
-    def busy(self) -> FloatColumn:
-        """All of one micro-batch."""
-        return self.forward + self.backward + self.communication
 
 
 @dataclass(frozen=True)
 class PipelineCosts:
-    """Per strategy, columns (n,)."""
+    """Per distinct pipeline, columns (p,)."""
 
     slowest: StageSeconds
+    weights: StageWeights
+    """Of the slowest stage."""
+    stage: IntColumn
+    """Which one it is."""
     others_busy: FloatColumn
     """Sum over all other stages of one micro-batch's time."""
     others_weight_gradient: FloatColumn
     """The part of it that zero-bubble schedules move into the bubble."""
 
 
-def pipeline_costs(
-    problem: Problem,
-    table: StrategyTable,
-    stages: StageRows,
-    case: IntColumn,
-    layers: LayerSeconds,
-    ends: tuple[EndSeconds, EndSeconds],
-) -> PipelineCosts:
-    """The slowest stage of each strategy and the sum of the others."""
-    representatives, number = distinct_rows(
-        [case, table.layers_per_stage, table.pipeline_parallel_size, table.checkpointed_layers]
-    )
-    picked = pick_stages(stages, table.pipeline_parallel_size[representatives], representatives)
-    seconds = _stage_seconds(problem, stages, picked.rows, case, table, layers, ends)
-    busy, start = seconds.busy, picked.start
-    slowest = _first_maximum(busy, start, picked.owner)
-    total = np.add.reduceat(busy * picked.weight, start)
-    moved = np.add.reduceat(seconds.weight_gradient * picked.weight, start)
+Ends = tuple[EndSeconds, EndSeconds]
+
+
+def pipeline_costs(problem: Problem, picked: PickedStages, layers: LayerSeconds, ends: Ends) -> PipelineCosts:
+    """The slowest stage of each pipeline and the sum of the others."""
+    held = picked.held
+    busy = _add_ends(held, held.inside(layers.once), ends[0].once, ends[1].once)
+    busy += held.inside(layers.repeated) * held.again
+    chosen = _first_maximum(busy, picked.start, picked.owner)
+    weight_gradient = _with_ends(held, "weight_gradient", layers, ends)
+    slowest = held.take(chosen)
     return PipelineCosts(
-        slowest=_gather(seconds, slowest[number]),
-        others_busy=np.maximum(0.0, total - busy[slowest])[number],
-        others_weight_gradient=np.maximum(0.0, moved - seconds.weight_gradient[slowest])[number],
+        slowest=_seconds(slowest, layers, ends),
+        weights=_weights(problem, slowest, layers, ends),
+        stage=slowest.stage,
+        others_busy=np.maximum(0.0, picked.total(busy) - busy[chosen]),
+        others_weight_gradient=np.maximum(0.0, picked.total(weight_gradient) - weight_gradient[chosen]),
     )
 
 
 def _first_maximum(values: FloatColumn, start: IntColumn, owner: IntColumn) -> IntColumn:
     highest = np.maximum.reduceat(values, start)
-    positions = np.where(values >= highest[owner], np.arange(len(values)), len(values))
-    first: IntColumn = np.minimum.reduceat(positions, start)
+    at_highest = np.flatnonzero(values >= highest[owner])
+    first: IntColumn = at_highest[np.flatnonzero(np.diff(owner[at_highest], prepend=-1))]
     return first
 
 
-def _gather(seconds: StageSeconds, rows: IntColumn) -> StageSeconds:
-    return StageSeconds(**{f.name: getattr(seconds, f.name)[rows] for f in fields(StageSeconds)})
-
-
-def _stage_seconds(
-    problem: Problem,
-    stages: StageRows,
-    rows: IntColumn,
-    case: IntColumn,
-    table: StrategyTable,
-    layers: LayerSeconds,
-    ends: tuple[EndSeconds, EndSeconds],
-) -> StageSeconds:
-    strategy = stages.row[rows]
-    which = case[strategy]
-    held = stages.layers[rows].astype(np.float64)
-    count = held.sum(axis=1)
-    again = np.minimum(table.checkpointed_layers[strategy], count) / np.maximum(count, 1.0)
-    first, last = np.flatnonzero(stages.first[rows]), np.flatnonzero(stages.last[rows])
-
-    def inside(name: str) -> FloatColumn:
-        # A plain sum over the kinds: einsum and matmul reorder additions with the number of rows.
-        values: FloatColumn = getattr(layers, name)
-        total: FloatColumn = held[:, 0] * values[which, 0]
-        for kind in range(1, held.shape[1]):
-            total = total + held[:, kind] * values[which, kind]
-        return total
-
-    def with_ends(name: str, ends_name: str, head: IntColumn) -> FloatColumn:
-        column = inside(name)
-        column[first] += getattr(ends[0], ends_name)[which[first]]
-        column[head] += getattr(ends[1], ends_name)[which[head]]
-        return column
-
-    # One matrix serves both ends where they are tied and on one stage.
-    own_head = np.setdiff1d(last, first) if problem.model.tied_embeddings else last
+def _seconds(held: HeldLayers, layers: LayerSeconds, ends: Ends) -> StageSeconds:
     return StageSeconds(
-        forward=with_ends("forward", "forward", last),
-        input_gradient=with_ends("input_gradient", "input_gradient", last),
-        weight_gradient=with_ends("weight_gradient", "weight_gradient", last),
-        recompute=inside("recompute") * again,
-        tensor=with_ends("tensor", "tensor", last) + inside("tensor_recompute") * again,
-        context=inside("context") + inside("context_recompute") * again,
-        expert=inside("expert") + inside("expert_recompute") * again,
-        layers=count,
-        dense_weights=with_ends("dense_weights", "weights", own_head),
-        routed_weights=inside("routed_weights"),
-        dense_trained=with_ends("dense_trained", "trained", own_head),
-        routed_trained=inside("routed_trained"),
+        forward=_with_ends(held, "forward", layers, ends),
+        gradients=_with_ends(held, "input_gradient", layers, ends) + _with_ends(held, "weight_gradient", layers, ends),
+        recompute=held.inside(layers.recompute) * held.again,
+        tensor=_with_ends(held, "tensor", layers, ends) + held.inside(layers.tensor_recompute) * held.again,
+        context=held.inside(layers.context) + held.inside(layers.context_recompute) * held.again,
+        expert=held.inside(layers.expert) + held.inside(layers.expert_recompute) * held.again,
     )
+
+
+def _weights(problem: Problem, held: HeldLayers, layers: LayerSeconds, ends: Ends) -> StageWeights:
+    # One matrix serves both ends where they are tied and on one stage.
+    one_matrix = problem.model.tied_embeddings
+    return StageWeights(
+        layers=held.count,
+        dense=_add_ends(held, held.inside(layers.dense_weights), ends[0].weights, ends[1].weights, one_matrix),
+        routed=held.inside(layers.routed_weights),
+        dense_trained=_add_ends(held, held.inside(layers.dense_trained), ends[0].trained, ends[1].trained, one_matrix),
+        routed_trained=held.inside(layers.routed_trained),
+    )
+
+
+def _with_ends(held: HeldLayers, name: str, layers: LayerSeconds, ends: Ends) -> FloatColumn:
+    return _add_ends(held, held.inside(getattr(layers, name)), getattr(ends[0], name), getattr(ends[1], name))
+
+
+def _add_ends(
+    held: HeldLayers, column: FloatColumn, embedding: FloatColumn, head: FloatColumn, one_matrix: bool = False
+) -> FloatColumn:
+    """Adds both ends of the model to `column`, which is changed."""
+    first = np.flatnonzero(held.first)
+    last = np.flatnonzero(held.last & ~held.first if one_matrix else held.last)
+    column[first] += embedding[held.case[first]]
+    column[last] += head[held.case[last]]
+    return column
