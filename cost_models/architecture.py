@@ -105,6 +105,13 @@ class MixtureOfExperts:
     other_parameters: int = 0
 
     @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Every matrix: router, routed and shared experts, and the gate of those."""
+        shared = self.shared.linears if self.shared else ()
+        gate = (self.shared_gate,) if self.shared_gate else ()
+        return (self.router, *self.routed.linears, *shared, *gate)
+
+    @property
     def parameters(self) -> int:
         """All weights, routed experts included."""
         return (
@@ -135,6 +142,13 @@ class Block:
     """Attention and feed-forward read the same input (GPT-J, GPT-NeoX, Falcon, Phi, Cohere)."""
     encoder: bool = False
     other_parameters: int = 0
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Every matrix of the block."""
+        attentions = (self.attention, *((self.cross_attention,) if self.cross_attention else ()))
+        inside = tuple(linear for attention in attentions for linear in attention.linears)
+        return (*inside, *self.feed_forward.linears)
 
     @property
     def experts(self) -> MixtureOfExperts | None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from cost_models.architecture import Block, ModelArchitecture
 from cost_models.memory.facts import dtype_bytes, flag
-from cost_models.memory.weights import block_linears
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
@@ -116,7 +115,7 @@ def _placeholder_bytes(model: ModelArchitecture, table: StrategyTable, stages: S
 def _fused_shapes(block: Block) -> set[tuple[int, int, str]]:
     """Shapes as Transformer Engine has them: q, k, v in one matrix, gate and up in one."""
     widths: dict[tuple[str, int, str], int] = {}
-    for linear in block_linears(block):
+    for linear in block.linears:
         group = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up"}.get(linear.name, linear.name)
         split = "expert" if linear.copies > 1 else "whole" if linear.split == "none" else "tensor"
         key = (group, linear.in_features, split)

@@ -11,7 +11,6 @@ from cost_models.architecture import Block, FeedForward, Linear
 from cost_models.distinct import distinct_rows
 from cost_models.memory.saved import Saved, saved_by_block
 from cost_models.memory.tokens import Tokens, tokens
-from cost_models.memory.weights import block_linears
 from cost_models.problem import Problem
 from cost_models.strategy import RECOMPUTE_MODULES, BoolColumn, FloatColumn, IntColumn, StrategyTable
 
@@ -99,7 +98,7 @@ def _per_operator(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     outputs = at.element * at.problem.model.hidden_size * at.count * at.residual + saved.attention_core
     heads = block.attention.heads * block.attention.value_head_dim
     outputs = outputs + at.element * heads * at.count * at.tensor
-    for position, linear in enumerate(w for w in block_linears(block) if w.copies == 1):
+    for position, linear in enumerate(w for w in block.linears if w.copies == 1):
         if position % 2 == 0:
             outputs = outputs + _output(linear, at)
     if block.experts:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cost_models.adapters import is_adapted
 from cost_models.architecture import Attention, Block, FeedForward, MixtureOfExperts
 from cost_models.memory.facts import flag
 from cost_models.memory.tokens import Tokens
-from cost_models.memory.weights import is_adapted
 from cost_models.strategy import FloatColumn
 
 _SOFTMAX_STATISTIC_BYTES = 4.0

@@ -9,23 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
+from cost_models.adapters import adapted_linears
 from cost_models.architecture import Attention, Block, FeedForward, Linear
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.vocabulary import padded_vocabulary
 from cost_models.workload import FineTuning
-
-LORA_LINEARS: Final = {
-    "attention": frozenset({"q", "k", "v", "o", "qkv", "q_down", "q_up", "kv_down", "kv_up"}),
-    "attention-qv": frozenset({"q", "v", "qkv", "q_up", "kv_up"}),
-}
-"""Canonical linears of each target; `all-linear` adapts every linear of the blocks but the router."""
-_NEVER_ADAPTED: Final = frozenset({"router", "shared_gate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,26 +172,7 @@ def block_split(block: Block) -> Split:
 @lru_cache(maxsize=1024)
 def adapter_split(block: Block, tuning: FineTuning) -> Split:
     """Adapters of a block: rank x in and out x rank for each adapted matrix (arXiv 2106.09685, section 4.1)."""
-    return _sum(_adapter(w, tuning.rank) for w in block_linears(block) if is_adapted(w.name, tuning))
-
-
-def is_adapted(name: str, tuning: FineTuning) -> bool:
-    """Whether LoRA puts an adapter beside a linear."""
-    if tuning.target == "all-linear":
-        return name not in _NEVER_ADAPTED
-    return name in LORA_LINEARS[tuning.target]
-
-
-def block_linears(block: Block) -> tuple[Linear, ...]:
-    """Every matrix of a block."""
-    attentions = [block.attention, *([block.cross_attention] if block.cross_attention else [])]
-    linears = [w for attention in attentions for w in attention.linears]
-    mixture = block.feed_forward
-    if isinstance(mixture, FeedForward):
-        return (*linears, *mixture.linears)
-    shared = mixture.shared.linears if mixture.shared else ()
-    gate = (mixture.shared_gate,) if mixture.shared_gate else ()
-    return (*linears, mixture.router, *mixture.routed.linears, *shared, *gate)
+    return _sum(_adapter(linear, tuning.rank) for linear in adapted_linears(block, tuning))
 
 
 def _weigh(layers: FloatColumn, counts: list[float]) -> FloatColumn:
