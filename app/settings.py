@@ -50,7 +50,8 @@ class Settings(BaseSettings):
     max_estimate_body_bytes: int = Field(default=32 * 2**20, gt=0)
     max_page_size: int = Field(default=100, ge=1)
     rate_limit: str = Field(
-        default="6000/minute", description="Requests a client may make, in the notation of `limits`."
+        default="6000/minute",
+        description="Requests a client may make, in the notation of `limits`; empty: as many as it likes.",
     )
     rate_limit_url: str = Field(default="memory://", description="Where the counters live: `memory://` or `redis://…`.")
 

@@ -36,6 +36,8 @@ Report = Callable[[Progress, Sequence[Trial]], None]
 class StudyOutcome:
     """What the study tried. `candidates` are the distinct strategies, in order of their first trial."""
 
+    best_step_seconds: float | None
+    """Of the lattice's plans and the trials that keep every constraint."""
     trials: list[Trial] = field(default_factory=list)
     blocks: list[Candidates] = field(default_factory=list)
     stopped_by: StoppedBy = "trials"
@@ -57,27 +59,30 @@ def run_study(
 ) -> StudyOutcome:
     """Try the seeds, then what the sampler asks for, until the budget ends.
 
-    Whole blocks of `past` are not asked again. Only trials that are not in `past` are reported: whoever stores them has
+    `best_step_seconds` is the lattice's. Whole blocks of `past` are not asked again. Only trials that are not in `past` are reported: whoever stores them has
     those already.
     """
     study = _Study(evaluator, space, best_step_seconds)
-    budget = evaluator.search.trials
+    outcome, budget = study.outcome, evaluator.search.trials
     for block, begin in enumerate(range(0, budget, BLOCK_TRIALS)):
-        if stopped_by := watch.stopped_by():
-            study.outcome.stopped_by = stopped_by
+        if watch.stopped_by():
             break
         size = min(BLOCK_TRIALS, budget - begin)
         known = past[begin : begin + size]
         if len(known) == size and all(space.understands(trial.parameters) for trial in known):
             trials = study.tell([trial.parameters for trial in known])
         else:
-            trials = study.tell(_ask(study, block, size, seeds[begin : begin + size]))
+            trials = study.tell(_ask(study, watch, block, size, seeds[begin : begin + size]))
         new = trials[max(len(past) - begin, 0) :]
-        report(Progress("study", begin + size, budget, begin + size, study.best_step_seconds()), new)
-    return study.outcome
+        tried = len(outcome.trials)
+        report(Progress("study", tried, budget, tried, outcome.best_step_seconds), new)
+    if len(outcome.trials) < budget:
+        outcome.stopped_by = watch.stopped_by() or "trials"
+    return outcome
 
 
-def _ask(study: _Study, block: int, size: int, seeds: Sequence[Parameters]) -> list[Parameters]:
+def _ask(study: _Study, watch: Watch, block: int, size: int, seeds: Sequence[Parameters]) -> list[Parameters]:
+    """The next block of points; fewer when the time ends meanwhile: after hundreds of trials an ask takes long."""
     search = study.evaluator.search
     seed = int(np.random.SeedSequence([search.seed, block]).generate_state(1)[0])
     with _quiet():
@@ -88,7 +93,7 @@ def _ask(study: _Study, block: int, size: int, seeds: Sequence[Parameters]) -> l
         rebuilt.add_trials([_told(study.space, trial) for trial in study.outcome.trials])
         for parameters in seeds:
             rebuilt.enqueue_trial(dict(parameters))
-        return [rebuilt.ask(study.space.distributions).params for _ in range(size)]
+        return [rebuilt.ask(study.space.distributions).params for _ in range(size) if not watch.stopped_by()]
 
 
 def _told(space: StudySpace, trial: Trial) -> optuna.trial.FrozenTrial:
@@ -118,8 +123,7 @@ class _Study:
 
     def __init__(self, evaluator: Evaluator, space: StudySpace, best_step_seconds: float | None) -> None:
         self.evaluator, self.space = evaluator, space
-        self.outcome = StudyOutcome()
-        self._lattice_best = best_step_seconds
+        self.outcome = StudyOutcome(best_step_seconds)
         self._known: dict[str, Trial] = {}
 
     def tell(self, points: Sequence[Parameters]) -> list[Trial]:
@@ -136,12 +140,9 @@ class _Study:
             for offset, (key, point) in enumerate(zip(keys, points, strict=True))
         ]
         self.outcome.trials.extend(trials)
+        best = (self.outcome.best_step_seconds, *(t.step_seconds for t in trials if t.feasible))
+        self.outcome.best_step_seconds = min((seconds for seconds in best if seconds is not None), default=None)
         return trials
-
-    def best_step_seconds(self) -> float | None:
-        """Of the lattice's plans and the trials that keep every constraint."""
-        tried = [t.step_seconds for t in self.outcome.trials if t.feasible and t.step_seconds is not None]
-        return min(tried if self._lattice_best is None else [*tried, self._lattice_best], default=None)
 
     def _score(self, cluster: int, proposals: Mapping[str, Proposal]) -> None:
         table = self._table(cluster, list(proposals.values()))

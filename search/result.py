@@ -16,7 +16,7 @@ class Progress:
 
     phase: Phase
     done: int
-    """Of `total`: layouts of the lattice, trials of the study, plans of the ranking."""
+    """Of `total`: layouts of the lattice, trials of the study, plans asked of the ranking."""
     total: int
     trials: int
     best_step_seconds: float | None

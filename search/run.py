@@ -49,8 +49,10 @@ def run_search(
     current = score_current(evaluator, frameworks)
     swept = sweep(evaluator, frameworks, watch, lambda progress: report(progress, ()))
     study = _study(evaluator, swept, current, past, watch, report)
-    report(Progress("ranking", 0, search.plans, len(study.trials), swept.best_step_seconds), ())
-    return _result(evaluator, swept, study, current, watch)
+    report(Progress("ranking", 0, search.plans, len(study.trials), study.best_step_seconds), ())
+    result = _result(evaluator, swept, study, current, watch)
+    report(Progress("ranking", search.plans, search.plans, len(study.trials), study.best_step_seconds), ())
+    return result
 
 
 def _frameworks(evaluator: Evaluator) -> tuple[str, ...]:
@@ -79,7 +81,7 @@ def _study(
 ) -> StudyOutcome:
     seeds = _seeds(evaluator.search, swept, current)
     if not len(seeds):
-        return StudyOutcome()
+        return StudyOutcome(swept.best_step_seconds)
     space = StudySpace(evaluator.search, study_layouts(evaluator.search, seeds))
     points: list[Parameters] = [
         space.encode(int(seeds.cluster[row]), seeds.table.row(row)) for row in range(len(seeds))

@@ -120,6 +120,39 @@ def test_seconds_end_a_search_between_blocks() -> None:
     check_promises(SMALL, result)
 
 
+def test_seconds_end_a_search_within_a_block() -> None:
+    asked = 0
+
+    def clock() -> float:
+        # Every look at the clock takes a second once the study has told its first block.
+        nonlocal asked
+        asked += bool(recorder.blocks)
+        return float(asked)
+
+    recorder = Recorder()
+    result = run_search(replace(SMALL, seconds=7.0), report=recorder, cancelled=lambda: False, clock=clock)
+    assert result.stopped_by == "seconds"
+    assert BLOCK_TRIALS < result.trials < 2 * BLOCK_TRIALS
+    assert [trial.number for trial in recorder.trials] == list(range(result.trials))
+    check_promises(SMALL, result)
+
+
+def test_progress_goes_on_from_phase_to_phase_and_its_best_only_falls() -> None:
+    recorder = Recorder()
+    result = run(replace(SHORT_OF_MEMORY, trials=2 * BLOCK_TRIALS), recorder)
+    seen = [(one.phase, one.done, one.total) for one in recorder.progress if one.phase != "lattice"]
+    plans, trials = SHORT_OF_MEMORY.plans, 2 * BLOCK_TRIALS
+    assert seen == [
+        ("study", BLOCK_TRIALS, trials),
+        ("study", trials, trials),
+        ("ranking", 0, plans),
+        ("ranking", plans, plans),
+    ]
+    best = [one.best_step_seconds for one in recorder.progress if one.best_step_seconds is not None]
+    assert best == sorted(best, reverse=True)
+    assert best[-1] == pytest.approx(result.plans[0]["time"]["step_seconds"], abs=1e-6)
+
+
 def test_cancelling_keeps_what_was_found() -> None:
     recorder = Recorder()
     result = run_search(SMALL, report=recorder, cancelled=lambda: len(recorder.blocks) == 1, clock=lambda: 0.0)
