@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.architecture import ModelArchitecture
+from cost_models.distinct import distinct_rows
 from cost_models.strategy import BoolColumn, IntColumn, StrategyTable
 
 
@@ -76,10 +77,8 @@ class _LayersHeld:
 
 
 def _layers_held(model: ModelArchitecture, table: StrategyTable) -> _LayersHeld:
-    # One integer a pair: sorting pairs as columns costs ten times as much.
-    base = int(table.pipeline_parallel_size.max(initial=0)) + 1
-    keys, which = np.unique(table.layers_per_stage * base + table.pipeline_parallel_size, return_inverse=True)
-    pairs = np.stack(np.divmod(keys, base))
+    chosen, which = distinct_rows([table.layers_per_stage, table.pipeline_parallel_size])
+    pairs = np.stack([table.layers_per_stage[chosen], table.pipeline_parallel_size[chosen]])
     offsets = np.concatenate([[0], np.cumsum(pairs[1])]).astype(np.int64)
     counts = np.zeros((int(offsets[-1]), len(model.blocks)), dtype=np.int64)
     alike = np.zeros(len(pairs[1]), dtype=np.bool_)
