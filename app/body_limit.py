@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import BodyTooLarge
+
+MOST_DISCARDED_BYTES: Final = 256 * 2**20
+"""Of a body that nobody reads. Whoever sends more is cut off without an answer."""
 
 
 class BodyLimit:
@@ -23,19 +27,44 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        limit = self._limits_bytes.get(scope["path"], self._default_bytes)
-        announced = Headers(scope=scope).get("content-length", "")
-        too_large = announced.isascii() and announced.isdigit() and int(announced) > limit
-        seen = 0
+        body = _Body(Headers(scope=scope), receive, self._limits_bytes.get(scope["path"], self._default_bytes))
 
-        async def counted() -> Message:
-            nonlocal seen
-            if too_large:
-                raise BodyTooLarge(limit)
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > limit:
-                raise BodyTooLarge(limit)
-            return message
+        async def send_after_body(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await body.discard()
+            await send(message)
 
-        await self._app(scope, counted, send)
+        await self._app(scope, body.read, send_after_body)
+
+
+class _Body:
+    """The body of one request."""
+
+    def __init__(self, headers: Headers, receive: Receive, limit_bytes: int) -> None:
+        self._receive = receive
+        self._limit_bytes = limit_bytes
+        announced = headers.get("content-length", "0")
+        self._too_large = announced.isascii() and announced.isdigit() and int(announced) > limit_bytes
+        # A client that expects "100 Continue" sends nothing before somebody reads.
+        self._coming = (announced != "0" or "transfer-encoding" in headers) and "expect" not in headers
+        self._seen_bytes = 0
+
+    async def read(self) -> Message:
+        """The next part; raises BodyTooLarge."""
+        if self._too_large:
+            raise BodyTooLarge(self._limit_bytes)
+        message = await self._next()
+        if self._seen_bytes > self._limit_bytes:
+            raise BodyTooLarge(self._limit_bytes)
+        return message
+
+    async def discard(self) -> None:
+        """Read what is left: a client that is still sending would be reset, and never see an early answer."""
+        while self._coming and self._seen_bytes < MOST_DISCARDED_BYTES:
+            await self._next()
+
+    async def _next(self) -> Message:
+        message = await self._receive()
+        self._seen_bytes += len(message.get("body", b""))
+        self._coming = message.get("more_body", False)
+        return message

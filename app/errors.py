@@ -82,7 +82,7 @@ class BodyTooLarge(EdgeError):
     """The body has more bytes than the endpoint takes."""
 
     def __init__(self, limit_bytes: int) -> None:
-        super().__init__(413, f"the body must not exceed {limit_bytes} bytes", {"Connection": "close"})
+        super().__init__(413, f"the body must not exceed {limit_bytes} bytes")
 
 
 TABLE: Final[tuple[tuple[type[Exception], int, str, str], ...]] = (

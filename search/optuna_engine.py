@@ -59,8 +59,8 @@ def run_study(
 ) -> StudyOutcome:
     """Try the seeds, then what the sampler asks for, until the budget ends.
 
-    `best_step_seconds` is the lattice's. Whole blocks of `past` are not asked again. Only trials that are not in `past` are reported: whoever stores them has
-    those already.
+    Whole blocks of `past` are not asked again. Only trials that are not in `past` are reported: whoever stores them has
+    those already. `best_step_seconds` is the lattice's.
     """
     study = _Study(evaluator, space, best_step_seconds)
     outcome, budget = study.outcome, evaluator.search.trials
