@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from cost_models.problem import Problem
-from cost_models.results import TimeEstimate, step_seconds_of
+from cost_models.results import TimeEstimate
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.time.cases import layer_cases
+from cost_models.time.ceiling import below_ceiling, fastest_seconds
 from cost_models.time.coefficients import Coefficients, default_coefficients
 from cost_models.time.collectives import Network
 from cost_models.time.data_parallel import data_parallel_traffic, exposed_seconds
@@ -61,10 +62,12 @@ def estimate_time(
         "offload": update.offload[groups.number] + parameter_seconds(problem, groups, forward, backward),
     }
     needed = np.full(len(table), model_flops(problem))
+    peak = device.linear_peak(table.precision)
+    held, step_seconds = below_ceiling(parts, fastest_seconds(needed, peak, problem.cluster.gpus))
     return TimeEstimate(
-        parts=parts,
-        step_seconds=step_seconds_of(parts),
+        parts=held,
+        step_seconds=step_seconds,
         model_flops=needed,
         hardware_flops=needed + recompute_flops(problem, picked, cases)[pipeline],
-        peak_flops_per_s=device.linear_peak(table.precision),
+        peak_flops_per_s=peak,
     )
