@@ -6,6 +6,7 @@ rectangle would hold. Reduce over the stages of a strategy with `np.maximum.redu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,62 +49,56 @@ def block_counts(model: ModelArchitecture, layout: tuple[int, ...]) -> IntColumn
 
 def all_stages(model: ModelArchitecture, table: StrategyTable) -> StageRows:
     """Every stage of every strategy. Layouts must be those of valid strategies (they place each layer once)."""
-    held = _layers_held(model, table)
-    return _stage_rows(table, held, np.zeros(len(held.offset), dtype=np.bool_))
+    return _stage_rows(table, lambda layout, pipeline: _held(model, layout, pipeline))
 
 
 def bounding_stages(model: ModelArchitecture, table: StrategyTable) -> StageRows:
-    """First, second, and last stage where all stages between hold the same, so that the second stands for them; all
-    stages elsewhere.
+    """The first and the last of every run of stages whose chunks hold the same, both ends of the pipeline apart.
 
+    Along a run stages cost the same and keep ever fewer micro-batches in flight: what is allocated is most on its first
+    stage; what is reserved may be most on its last, where the optimizer's step takes over as the moment of the peak.
     For sweeps: the figures are those of `all_stages`.
     """
-    held = _layers_held(model, table)
-    return _stage_rows(table, held, held.middle_alike)
+    return _stage_rows(table, lambda layout, pipeline: _bounding(_held(model, layout, pipeline)))
 
 
 @dataclass(frozen=True)
-class _LayersHeld:
-    """What the stages of each distinct (layout, pipeline size) hold: few, so they are counted once and gathered."""
+class _Held:
+    """Some stages of one pipeline."""
 
-    which: IntColumn
-    """(n,) the pair of each strategy."""
-    offset: IntColumn
-    """(pairs,) where its stages begin in `counts`."""
-    counts: IntColumn
-    """(stages, k) layers of each distinct block."""
-    middle_alike: BoolColumn
-    """(pairs,) whether all stages but the first and the last hold the same."""
+    stage: IntColumn
+    chunks: IntColumn
+    """(virtual, stages, k) layers of each distinct block."""
+    size: int
+    """Stages of the whole pipeline."""
 
 
-def _layers_held(model: ModelArchitecture, table: StrategyTable) -> _LayersHeld:
-    chosen, which = distinct_rows([table.layers_per_stage, table.pipeline_parallel_size])
-    pairs = np.stack([table.layers_per_stage[chosen], table.pipeline_parallel_size[chosen]])
-    offsets = np.concatenate([[0], np.cumsum(pairs[1])]).astype(np.int64)
-    counts = np.zeros((int(offsets[-1]), len(model.blocks)), dtype=np.int64)
-    alike = np.zeros(len(pairs[1]), dtype=np.bool_)
-    for index, (layout, size) in enumerate(pairs.T):
-        chunks = block_counts(model, table.layouts[layout])
-        # chunk c lives on rank c mod pipeline
-        stages = chunks.reshape(-1, size, len(model.blocks)).sum(axis=0)
-        counts[offsets[index] : offsets[index + 1]] = stages
-        alike[index] = bool((stages[1:-1] == stages[1:2]).all())
-    return _LayersHeld(which, offsets[:-1], counts, alike)
+def _held(model: ModelArchitecture, layout: tuple[int, ...], pipeline: int) -> _Held:
+    # chunk c lives on rank c mod pipeline
+    chunks = block_counts(model, layout).reshape(-1, pipeline, len(model.blocks))
+    return _Held(np.arange(pipeline), chunks, pipeline)
 
 
-def _stage_rows(table: StrategyTable, held: _LayersHeld, shortened: BoolColumn) -> StageRows:
-    """First, second and last stage of the pairs that are shortened, every stage of the others."""
-    pipeline, short = table.pipeline_parallel_size, shortened[held.which]
-    count = np.where(short, np.minimum(pipeline, 3), pipeline)
-    start = np.concatenate([[0], np.cumsum(count)[:-1]]).astype(np.int64)
+def _bounding(held: _Held) -> _Held:
+    changes = np.ones(held.size + 1, dtype=np.bool_)
+    changes[2:-2] = (held.chunks[:, 1:-2] != held.chunks[:, 2:-1]).any(axis=(0, 2))
+    kept = changes[:-1] | changes[1:]
+    return _Held(held.stage[kept], held.chunks[:, kept], held.size)
+
+
+def _stage_rows(table: StrategyTable, held: Callable[[tuple[int, ...], int], _Held]) -> StageRows:
+    """Few pairs of layout and pipeline size occur: their stages are counted once and gathered."""
+    first, which = distinct_rows([table.layers_per_stage, table.pipeline_parallel_size])
+    pairs = [held(table.layouts[table.layers_per_stage[row]], int(table.pipeline_parallel_size[row])) for row in first]
+    counts = np.array([len(pair.stage) for pair in pairs], dtype=np.int64)
+    count = counts[which]
+    start = np.cumsum(count) - count
     row = np.repeat(np.arange(len(table)), count)
-    position = np.arange(len(row)) - start[row]
-    stage = np.where((position == 2) & short[row], pipeline[row] - 1, position)
+    # Where each row finds its stage among those of the pairs.
+    place = ((np.cumsum(counts) - counts)[which] - start)[row] + np.arange(len(row))
+    stage = np.concatenate([pair.stage for pair in pairs])
+    last = np.concatenate([pair.stage == pair.size - 1 for pair in pairs])
+    layers = np.concatenate([pair.chunks.sum(axis=0) for pair in pairs])
     return StageRows(
-        row=row,
-        stage=stage,
-        start=start,
-        layers=held.counts[held.offset[held.which[row]] + stage],
-        first=stage == 0,
-        last=stage == pipeline[row] - 1,
+        row=row, stage=stage[place], start=start, layers=layers[place], first=(stage == 0)[place], last=last[place]
     )

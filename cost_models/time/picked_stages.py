@@ -56,7 +56,7 @@ class PickedStages:
     start: IntColumn
     """(p,) where each pipeline's stages begin."""
     weight: FloatColumn
-    """Stages that a row stands for: the second also for the middle ones where only bounding stages were made."""
+    """Stages that a row stands for: also those up to the next row, which bounding stages leave out."""
 
     def total(self, values: FloatColumn) -> FloatColumn:
         """(p,) sum over all stages of each pipeline."""
@@ -73,15 +73,17 @@ def pick_stages(stages: StageRows, table: StrategyTable, case: IntColumn) -> Pic
     start = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
     owner = np.repeat(np.arange(len(chosen)), counts)
     rows = (stages.start[chosen] - start)[owner] + np.arange(len(owner))
-    left_out = (table.pipeline_parallel_size[chosen] - counts)[owner]
+    stage = stages.stage[rows]
+    following = np.append(stage[1:], 0)
+    following[start + counts - 1] = table.pipeline_parallel_size[chosen]
     layers = stages.layers[rows].astype(np.float64)
     count = layers.sum(axis=1)
     held = HeldLayers(
         case=case[chosen][owner],
         layers=layers,
         again=np.minimum(table.checkpointed_layers[chosen][owner], count) / np.maximum(count, 1.0),
-        stage=stages.stage[rows],
+        stage=stage,
         first=stages.first[rows],
         last=stages.last[rows],
     )
-    return PickedStages(number, held, owner, start, np.where(held.stage == 1, 1.0 + left_out, 1.0))
+    return PickedStages(number, held, owner, start, (following - stage).astype(np.float64))
