@@ -51,16 +51,18 @@ def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights,
     staging = of_states(np.where(states, _PINNED_BYTES, 0.0))
     offloaded = optimizer.total + np.where(parameters, stored.total, 0.0)
     steady = np.where(nvme, 0.0, offloaded) + staging.total
+    alike = _alike(problem, table)
+    stored_once = stored.once(alike, shards, shards.weights)
     whole = problem.model.parameters * per_weight
+    # Each rank maps its part of the files (safetensors): equal parts are the same pages of the node's memory.
     load = np.select(
         [table.is_choice("checkpoint_loading", "rank0"), table.is_choice("checkpoint_loading", "every-rank")],
         [whole, ranks * whole],
-        stored.total,
+        stored_once,
     )
     # A full checkpoint is gathered on one rank. Of a sharded one, what lies on GPUs is staged, replicas once
     # (torch.distributed.checkpoint's dedup_save_plans); what is offloaded is written from where it lies.
-    alike = _alike(problem, table)
-    staged = np.where(parameters, 0.0, stored.once(alike, shards, shards.weights))
+    staged = np.where(parameters, 0.0, stored_once)
     staged = staged + of_states((1.0 - fraction) * per_state).once(alike, shards, shards.states)
     save = np.where(table.is_choice("checkpoint_saving", "full"), whole, staged)
     parts = {"steady": steady, "load_peak": steady + load, "checkpoint_peak": steady + save}

@@ -255,6 +255,14 @@ class TestFit:
         assert fit(problem, found, 0.9).fits.tolist() == [True, False]
         assert found.host_bytes_per_node["load_peak"][1] == pytest.approx(8 * 4 * problem.model.parameters)
 
+    def test_ranks_that_load_the_same_weights_map_the_same_pages(self) -> None:
+        ddp = {"framework": "ddp"}
+        found = estimated(
+            LLAMA, ddp, {**ddp, "checkpoint_loading": "rank0"}, {**ddp, "checkpoint_loading": "every-rank"}
+        )
+        copies = found.host_bytes_per_node["load_peak"] / (4 * LLAMA.model.parameters)
+        np.testing.assert_allclose(copies, [1, 1, 8])
+
 
 def test_a_stage_has_placeholders_of_its_own_matrices_only() -> None:
     # DeepSeek-V3: the dense layers are the first three, all on the first stage.
