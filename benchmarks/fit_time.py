@@ -1,10 +1,11 @@
 """Fit the coefficients of the time model to measured runs, and report the errors by family.
 
-usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 3] [--only kernels ...] [--without nanotron] [--write]
+usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 8] [--write]
 
-Coordinate search on the mean over families of the mean |log(predicted / measured)|, each run's part capped so that
-outliers of noisy sources do not lead. Only values that runs speak about are moved, inside physical bounds; no value
-belongs to one model, run or source. `--write` puts the result into cost_models/time/coefficients.toml.
+Gauss-Newton with reweighting on the mean over families of the mean |log(predicted / measured)|; runs that are off by
+more than a factor of two do not lead. It always starts at the middle of the ranges of `benchmarks.fit_ranges`, whatever
+is stored, so that the same runs give the same values, and a small prior leaves a value there that no run speaks about.
+No value belongs to one model, run or source. `--write` puts them into cost_models/time/coefficients.toml.
 """
 
 from __future__ import annotations
@@ -16,64 +17,33 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from benchmarks.fit_ranges import RANGES
 from benchmarks.measured_runs import RunGroup, load_groups
+from cost_models.strategy import FRAMEWORKS
 from cost_models.time import estimate_time
 from cost_models.time.coefficients import Coefficients, coefficients_from
 
 TOML = Path(__file__).parent.parent / "cost_models" / "time" / "coefficients.toml"
 CAP = 0.7
 """Of |log ratio|: twice as slow or fast as predicted is as wrong as it gets."""
-STEPS = (1.25, 1.08, 1.03)
-MOST_GROUPS = 60
+SMALL = 0.02
+"""Errors below this are as good as none: no run is measured better."""
+PRIOR = 0.002
+"""Loss of a value at the end of its range: it must lower the mean error by a thousandth to go there."""
+MOST_GROUPS = 30
 """Of one family while fitting: spread evenly, so that a dense sweep costs no more than a paper's table."""
-# Upper bounds of `gemm` also keep plans that fit below 65 % of the peak, which no public run exceeds.
-BOUNDS: dict[str, tuple[float, float]] = {
-    "kernels.operator_seconds": (4e-6, 6e-5),
-    "kernels.kernel_gap_seconds": (1e-6, 5e-6),
-    "kernels.memory_efficiency": (0.6, 0.88),
-    "kernels.gemm_depth": (16, 512),
-    "kernels.head_dim_depth": (16, 128),
-    "kernels.attention_depth": (32, 400),
-    "links.base_seconds": (5e-6, 6e-5),
-    "links.intra_hop_seconds": (5e-7, 5e-6),
-    "links.inter_hop_seconds": (3e-6, 3e-5),
-    "links.half_bytes": (2e5, 4e6),
-    "links.efa_half_bytes": (1e6, 4e7),
-    "links.intra_efficiency": (0.5, 0.9),
-    "links.inter_efficiency": (0.75, 0.95),
-    "links.inter_decline": (0.01, 0.3),
-    "generation.volta.gemm": (0.4, 0.9),
-    "generation.ampere.gemm": (0.5, 0.77),
-    "generation.hopper.gemm": (0.45, 0.69),
-    "generation.blackwell.gemm": (0.4, 0.85),
-    "generation.hopper.gemm_fp8": (0.3, 0.68),
-    "generation.blackwell.gemm_fp8": (0.3, 0.75),
-    "generation.ampere.flash_forward": (0.45, 0.75),
-    "generation.ampere.flash_backward": (0.25, 0.65),
-    "generation.hopper.flash_forward": (0.42, 0.75),
-    "generation.hopper.flash_backward": (0.2, 0.65),
-    "generation.hopper.plain_flash": (0.4, 1.0),
-    "generation.blackwell.flash_forward": (0.4, 0.75),
-    "generation.blackwell.flash_backward": (0.2, 0.65),
-    "framework.megatron-lm.data_parallel_overlap": (0.0, 1.0),
-    "framework.megatron-lm.hidden_tensor_traffic": (0.0, 1.0),
-    "framework.megatron-lm.step_seconds": (1e-3, 5e-2),
-    "framework.deepspeed.gather_bandwidth": (0.1, 1.0),
-    "framework.deepspeed.data_parallel_overlap": (0.5, 1.0),
-    "framework.deepspeed.operator_overhead": (0.5, 4.0),
-    "framework.fsdp1.data_parallel_overlap": (0.0, 1.0),
-    "framework.fsdp1.operator_overhead": (0.3, 3.0),
-    "framework.fsdp2.data_parallel_overlap": (0.0, 1.0),
-    "framework.fsdp2.operator_overhead": (0.3, 3.0),
-    "framework.nanotron.data_parallel_overlap": (0.0, 1.0),
-    "framework.nanotron.operator_overhead": (0.3, 4.0),
-    "framework.nanotron.piped_tensor_seconds": (1e-5, 5e-3),
-    "framework.nanotron.step_seconds": (1e-3, 1e-1),
-}
+DIFFERENCE = 0.02
+"""Of a range, for derivatives."""
+LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03)
+GAIN = 1e-4
+"""A round that gains less is the last."""
+
+Column: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -95,30 +65,25 @@ class Families:
 
         return Families({name: spread(groups) for name, groups in self.groups.items()})
 
-    def log_ratios(self, coefficients: Coefficients) -> dict[str, np.ndarray[Any, Any]]:
-        return {
-            name: np.concatenate([log_ratio(group, coefficients) for group in groups])
-            for name, groups in self.groups.items()
-        }
+    @property
+    def all_groups(self) -> list[RunGroup]:
+        return [group for groups in self.groups.values() for group in groups]
+
+    @property
+    def shares(self) -> list[Column]:
+        """Of each run in the mean over families, group by group."""
+        weights = []
+        for groups in self.groups.values():
+            runs = sum(len(group.table) for group in groups)
+            weights += [np.full(len(group.table), 1 / runs / len(self.groups)) for group in groups]
+        return weights
 
 
-def log_ratio(group: RunGroup, coefficients: Coefficients) -> np.ndarray[Any, Any]:
+def log_ratio(group: RunGroup, coefficients: Coefficients) -> Column:
     """log(predicted / measured) of each run of a group."""
     estimate = estimate_time(group.problem, group.table, group.stages, coefficients)
-    ratio: np.ndarray[Any, Any] = np.log(estimate.step_seconds / group.step_seconds)
+    ratio: Column = np.log(estimate.step_seconds / group.step_seconds)
     return ratio
-
-
-def loss(families: Families, document: dict[str, Any]) -> float:
-    ratios = families.log_ratios(coefficients_from(document))
-    return float(np.mean([np.minimum(np.abs(values), CAP).mean() for values in ratios.values()]))
-
-
-def read(document: dict[str, Any], path: str) -> float:
-    *sections, name = path.split(".")
-    for section in sections:
-        document = document[section]
-    return float(document[name])
 
 
 def replaced(document: dict[str, Any], path: str, value: float) -> dict[str, Any]:
@@ -126,32 +91,93 @@ def replaced(document: dict[str, Any], path: str, value: float) -> dict[str, Any
     return document | {head: replaced(document[head], rest, value) if rest else value}
 
 
-def search(families: Families, document: dict[str, Any], paths: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Coordinate search with shrinking steps."""
-    best = loss(families, document)
-    for index in range(rounds):
-        step = STEPS[min(index, len(STEPS) - 1)]
-        for path in paths:
-            low, high = BOUNDS[path]
-            for factor in (step, 1 / step):
-                while True:
-                    here = read(document, path)
-                    there = float(np.clip(here * factor, low, high))
-                    if there == here:
-                        break
-                    trial = replaced(document, path, there)
-                    found = loss(families, trial)
-                    if found >= best - 1e-5:
-                        break
-                    document, best = trial, found
-        print(f"round {index + 1}: {best:.4f}", flush=True)
+def placed(document: dict[str, Any], positions: Column) -> dict[str, Any]:
+    """The document with every value at its position in its range."""
+    for (path, bounds), position in zip(RANGES.items(), positions, strict=True):
+        document = replaced(document, path, bounds.at(float(position)))
     return document
+
+
+def concerns(path: str, group: RunGroup) -> bool:
+    """Whether a coefficient can change a group's figures."""
+    section, name = path.split(".")[:2]
+    if section == "generation":
+        return group.problem.cluster.gpu.generation == name
+    if section == "framework":
+        return bool((group.table.framework == FRAMEWORKS.index(name)).any())
+    return True
+
+
+class Fit:
+    """Positions of all coefficients in their ranges, moved together."""
+
+    def __init__(self, families: Families, document: dict[str, Any]) -> None:
+        self.groups, self.shares = families.all_groups, np.concatenate(families.shares)
+        self.document = document
+
+    def ratios(self, positions: Column, known: list[Column] | None = None, path: str | None = None) -> list[Column]:
+        """By group; only those that `path` concerns are worked out again."""
+        coefficients = coefficients_from(placed(self.document, positions))
+        return [
+            known[index] if known and path and not concerns(path, group) else log_ratio(group, coefficients)
+            for index, group in enumerate(self.groups)
+        ]
+
+    def loss(self, positions: Column, ratios: list[Column]) -> float:
+        errors = np.minimum(np.hypot(np.concatenate(ratios), SMALL), CAP)
+        return float((self.shares * errors).sum() + PRIOR * ((2 * positions - 1) ** 2).sum() / 2)
+
+    def slopes(self, positions: Column, ratios: list[Column]) -> Column:
+        columns = []
+        for index, path in enumerate(RANGES):
+            step = DIFFERENCE if positions[index] < 0.5 else -DIFFERENCE
+            moved = positions.copy()
+            moved[index] += step
+            there = self.ratios(moved, ratios, path)
+            columns.append((np.concatenate(there) - np.concatenate(ratios)) / step)
+        return np.stack(columns, axis=1)
+
+    def direction(self, positions: Column, ratios: list[Column]) -> Column:
+        """Gauss-Newton step of the reweighted squares; values that would leave their ranges stay at the end."""
+        errors, slopes = np.concatenate(ratios), self.slopes(positions, ratios)
+        sizes = np.hypot(errors, SMALL)
+        weights = np.where(sizes < CAP, self.shares / sizes, 0.0)
+        gradient = slopes.T @ (weights * errors) + PRIOR * 2 * (2 * positions - 1)
+        curvature = slopes.T @ (weights[:, None] * slopes) + PRIOR * 4 * np.eye(len(positions))
+        free = np.ones(len(positions), dtype=np.bool_)
+        while True:
+            step = np.zeros(len(positions))
+            step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+            out = free & ((positions + step < 0) & (positions <= 0) | (positions + step > 1) & (positions >= 1))
+            if not out.any():
+                return step
+            free &= ~out
+
+    def run(self, rounds: int) -> dict[str, Any]:
+        positions = np.full(len(RANGES), 0.5)
+        ratios = self.ratios(positions)
+        best = self.loss(positions, ratios)
+        for number in range(rounds):
+            step = self.direction(positions, ratios)
+            before = best
+            for length in LENGTHS:
+                there = np.clip(positions + length * step, 0.0, 1.0)
+                found = self.ratios(there)
+                loss = self.loss(there, found)
+                if loss < best:
+                    positions, ratios, best = there, found, loss
+                    break
+            print(f"round {number + 1}: {best:.4f}", flush=True)
+            if before - best < GAIN:
+                break
+        return placed(self.document, positions)
 
 
 def report(families: Families, coefficients: Coefficients) -> None:
     print(f"{'family':22}{'runs':>6}{'median':>8}{'mean':>8}{'p90':>8}{'bias':>7}")
     medians = []
-    for name, logs in sorted(families.log_ratios(coefficients).items()):
+    for name, groups in sorted(families.groups.items()):
+        logs = np.concatenate([log_ratio(group, coefficients) for group in groups])
         errors = np.abs(np.exp(logs) - 1)
         medians.append(float(np.median(errors)))
         print(
@@ -159,6 +185,13 @@ def report(families: Families, coefficients: Coefficients) -> None:
             f"{np.exp(np.median(logs)):7.2f}"
         )
     print(f"mean of the families' medians {np.mean(medians):.1%}")
+
+
+def read(document: dict[str, Any], path: str) -> float:
+    *sections, name = path.split(".")
+    for section in sections:
+        document = document[section]
+    return float(document[name])
 
 
 def write(document: dict[str, Any], fitted_on: str) -> None:
@@ -169,7 +202,7 @@ def write(document: dict[str, Any], fitted_on: str) -> None:
             section = header[1]
         entry = re.match(r"(\w+) = ([0-9.e+-]+)(\s*#.*)?$", line)
         path = f"{section}.{entry[1]}" if entry else ""
-        if entry and path in BOUNDS:
+        if entry and path in RANGES:
             line = f"{entry[1]} = {read(document, path):.3g}"
             line = f"{line:<32}{entry[3].strip()}" if entry[3] else line
         elif line.startswith("fitted_on"):
@@ -181,19 +214,18 @@ def write(document: dict[str, Any], fitted_on: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
-    parser.add_argument("--rounds", type=int, default=3, help="0: only report")
-    parser.add_argument("--only", nargs="*", default=[""], help="prefixes of the coefficients to move")
-    parser.add_argument("--without", nargs="*", default=[], help="families that do not lead the search")
+    parser.add_argument("--rounds", type=int, default=8, help="0: only report what is stored")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     document = tomllib.loads(TOML.read_text())
     families = Families.of(load_groups(given.runs))
-    paths = [path for path in BOUNDS if path.startswith(tuple(given.only))]
-    leading = Families({name: groups for name, groups in families.groups.items() if name not in given.without})
-    document = search(leading.thinned(), document, paths, given.rounds)
+    if given.rounds:
+        document = Fit(families.thinned(), document).run(given.rounds)
+        for path, bounds in RANGES.items():
+            print(f"{path:46}{read(document, path):10.3g}  of {bounds.low:g} to {bounds.high:g}")
     report(families, coefficients_from(document))
     if given.write:
-        runs = sum(len(group.table) for groups in families.groups.values() for group in groups)
+        runs = sum(len(group.table) for group in families.all_groups)
         write(document, f"{runs} public measured runs of the families {', '.join(sorted(families.groups))}")
 
 

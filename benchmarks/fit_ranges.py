@@ -1,0 +1,87 @@
+"""What the fit of the time model may move, and how far: ranges that physics or published measurements set.
+
+The middle of a range is where the fit starts and where it leaves a value that no run speaks about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of one coefficient."""
+
+    low: float
+    high: float
+
+    def at(self, position: float) -> float:
+        """Value at a position between 0 and 1: on a log scale, or linear where the range begins at 0."""
+        if self.low == 0:
+            return self.high * position
+        return float(self.low * (self.high / self.low) ** position)
+
+
+# Large matrix products reach at most what ml-engineering's maximum achievable matmul FLOPS table lists: A100 0.869,
+# H100 0.803 (fp8 0.709), B200 0.776 (fp8 0.763). In training, at the power limit with operands that are not in cache,
+# they reach less; a fifth less at the middle. V100: cuBLAS reaches 0.83 (arXiv 1804.06826 table 4.3).
+GEMM: Final = {
+    "generation.volta.gemm": Range(0.45, 0.83),
+    "generation.ampere.gemm": Range(0.60, 0.87),
+    "generation.hopper.gemm": Range(0.50, 0.80),
+    "generation.hopper.gemm_fp8": Range(0.45, 0.71),
+    "generation.blackwell.gemm": Range(0.45, 0.78),
+    "generation.blackwell.gemm_fp8": Range(0.45, 0.76),
+}
+# FlashAttention 25 to 50 %, FlashAttention-2 up to 73 % of an A100 forward, 63 % backward (arXiv 2307.08691 section 1
+# and 4.1); FlashAttention-3 and cuDNN up to 75 % of an H100 (arXiv 2407.08608 section 4.1), FlashAttention-2 35 % of it
+# (same paper, section 1), about half of that.
+ATTENTION: Final = {
+    "generation.ampere.flash_forward": Range(0.30, 0.73),
+    "generation.ampere.flash_backward": Range(0.25, 0.63),
+    "generation.hopper.flash_forward": Range(0.40, 0.75),
+    "generation.hopper.flash_backward": Range(0.30, 0.65),
+    "generation.hopper.plain_flash": Range(0.40, 0.80),
+    "generation.blackwell.flash_forward": Range(0.35, 0.75),
+    "generation.blackwell.flash_backward": Range(0.30, 0.65),
+}
+KERNELS: Final = {
+    # From a launch (4 us) to an operator with its module's Python, views and allocations.
+    "kernels.operator_seconds": Range(4e-6, 6e-5),
+    # Between two kernels that wait in a stream already.
+    "kernels.kernel_gap_seconds": Range(1e-6, 4e-6),
+    # Copies reach about 0.9 of the datasheet, reductions and transposes less.
+    "kernels.memory_efficiency": Range(0.65, 0.92),
+    # The pipeline of loads is 4 stages of 32 deep; about as much again for the epilogue.
+    "kernels.gemm_depth": Range(32, 512),
+    "kernels.head_dim_depth": Range(16, 128),
+    # One to four tiles of 128 keys.
+    "kernels.attention_depth": Range(64, 512),
+}
+LINKS: Final = {
+    # Base and hop latencies of NCCL's own cost model (src/graph/tuning.cc: 6.6 to 14 us; NVLink ring 0.6 to 3.4 us a
+    # hop; network 2.7 to 14 us).
+    "links.base_seconds": Range(6.6e-6, 1.4e-5),
+    "links.intra_hop_seconds": Range(6e-7, 3.4e-6),
+    "links.inter_hop_seconds": Range(2.7e-6, 1.4e-5),
+    # nccl-tests all_reduce over InfiniBand and EFA reaches half of its bus bandwidth between 1 and 64 MB on 8 NICs.
+    "links.half_bytes": Range(1e5, 4e6),
+    "links.efa_half_bytes": Range(1e6, 4e7),
+    # Headers and flow control leave at most about 0.95; NVSwitch rings reach 0.75 to 0.9 in nccl-tests.
+    "links.intra_efficiency": Range(0.65, 0.90),
+    "links.inter_efficiency": Range(0.70, 0.95),
+    "links.inter_decline": Range(0.0, 0.10),
+}
+FRAMEWORKS: Final = {
+    "framework.megatron-lm.hidden_tensor_traffic": Range(0.0, 1.0),
+    "framework.megatron-lm.step_seconds": Range(1e-3, 5e-2),
+    "framework.deepspeed.gather_bandwidth": Range(0.1, 1.0),
+    "framework.deepspeed.operator_overhead": Range(0.5, 4.0),
+    "framework.fsdp1.operator_overhead": Range(0.5, 2.0),
+    "framework.fsdp2.operator_overhead": Range(0.5, 2.0),
+    "framework.nanotron.operator_overhead": Range(0.5, 4.0),
+    "framework.nanotron.piped_tensor_seconds": Range(0.0, 5e-3),
+    "framework.nanotron.step_seconds": Range(1e-3, 5e-2),
+}
+RANGES: Final[dict[str, Range]] = KERNELS | LINKS | GEMM | ATTENTION | FRAMEWORKS
