@@ -20,7 +20,8 @@ from cost_models.units import GIB, TERA
 SECONDS_PER_DAY: Final = 86_400
 SECONDS_PER_HOUR: Final = 3_600
 JOULES_PER_KWH: Final = 3.6e6
-DECIMALS: Final = 6
+DECIMALS: Final = 9
+"""About a byte of a GiB, and a nanosecond: parts of the smallest step still add up to it."""
 
 
 def full_answers(estimates: Estimates) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from app.schemas.strategies import Strategy
 from app.schemas.workloads import FineTuning as FineTuningInput
 from app.schemas.workloads import Workload as WorkloadInput
 from app.services.models import read_model
+from cost_models.architecture import ModelArchitecture
 from cost_models.cluster import Cluster
 from cost_models.cluster_input import resolve_cluster
 from cost_models.errors import InvalidInput
@@ -64,7 +65,7 @@ def resolve_problem(
     model = read_model(model_input, workload_input.sequence_length)
     check_model_is_priced(model)
     cluster = resolve_cluster(cluster_input.model_dump(exclude_none=True))
-    workload, assumed = _resolve_workload(workload_input, cluster, model.sequence_length)
+    workload, assumed = _resolve_workload(workload_input, cluster, model)
     check_workload_is_priced(workload)
     return ResolvedProblem(Problem(model, cluster, workload), (*model.assumptions, *cluster.assumptions, *assumed))
 
@@ -127,9 +128,7 @@ def _clusters(request: SearchRequest, cluster: Cluster) -> tuple[Cluster, ...]:
     return tuple(resolve_cluster({**described, "nodes": nodes}) for nodes in request.nodes_options)
 
 
-def _resolve_workload(
-    given: WorkloadInput, cluster: Cluster, only_sequence_length: int | None
-) -> tuple[Workload, list[str]]:
+def _resolve_workload(given: WorkloadInput, cluster: Cluster, model: ModelArchitecture) -> tuple[Workload, list[str]]:
     assumed: list[str] = []
 
     def default(field: str, value: Any, why: str = "") -> Any:
@@ -143,7 +142,7 @@ def _resolve_workload(
     precision, precision_reason = _usual_precision(cluster)
     kernel, kernel_reason = _usual_attention(cluster)
     workload = Workload(
-        sequence_length=_sequence_length(given, only_sequence_length, assumed),
+        sequence_length=_sequence_length(given, model, assumed),
         global_batch_size=given.global_batch_size,
         precision=default("precision", precision, precision_reason),
         optimizer=default("optimizer", "adamw"),
@@ -157,8 +156,8 @@ def _resolve_workload(
     return workload, assumed
 
 
-def _sequence_length(given: WorkloadInput, only: int | None, assumed: list[str]) -> int:
-    loc = ("workload", "sequence_length")
+def _sequence_length(given: WorkloadInput, model: ModelArchitecture, assumed: list[str]) -> int:
+    loc, only = ("workload", "sequence_length"), model.sequence_length
     if given.sequence_length is None:
         if only is None:
             raise InvalidInput(loc, "missing", "sequence_length is required")
@@ -166,6 +165,11 @@ def _sequence_length(given: WorkloadInput, only: int | None, assumed: list[str])
         return only
     if only is not None and given.sequence_length != only:
         raise InvalidInput(loc, "not_a_choice", f"the model reads sequences of {only} tokens only")
+    positions = model.max_position_embeddings if model.position_embeddings == "learned" else None
+    if positions is not None and given.sequence_length > positions:
+        raise InvalidInput(
+            loc, "too_large", f"the model has {positions} learned positions, not {given.sequence_length}"
+        )
     return given.sequence_length
 
 

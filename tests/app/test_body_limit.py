@@ -1,4 +1,4 @@
-"""A body that is refused is still received to its end before the answer goes out, so that its client sees the answer."""
+"""A body that is refused is still received to its end before the answer goes out: its client has to see the answer."""
 
 from __future__ import annotations
 

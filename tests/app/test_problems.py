@@ -15,6 +15,18 @@ from cost_models.workload import FineTuning, Workload
 
 LEAST = {"sequence_length": 2048, "global_batch_size": 64}
 V100 = {"nodes": 1, "gpus_per_node": 8, "gpu": "v100-sxm2-32gb"}
+LEARNED = {
+    "layers": 2,
+    "hidden_size": 64,
+    "attention_heads": 4,
+    "key_value_heads": 4,
+    "ffn_hidden_size": 256,
+    "gated_mlp": False,
+    "vocab_size": 1000,
+    "tied_embeddings": True,
+    "position_embeddings": "learned",
+    "max_position_embeddings": 300,
+}
 FULL = {
     "precision": "fp8",
     "optimizer": "sgd",
@@ -56,6 +68,29 @@ class TestWorkload:
             "workload.precision left out: fp16, because v100-sxm2-32gb has no bf16",
             "workload.attention left out: eager, because v100-sxm2-32gb has no flash attention kernel",
         ]
+
+    @pytest.mark.parametrize(
+        ("model", "positions"),
+        [
+            ({"preset": "gpt-2-xl"}, 1024),
+            ({"preset": "gpt-3-175b"}, 2048),
+            ({"preset": "bert-large"}, 512),
+            ({"hf_config": {"model_type": "opt", "max_position_embeddings": 1000}}, 1000),
+            ({"architecture": LEARNED}, 300),
+        ],
+    )
+    def test_a_sequence_has_a_learned_position_for_each_token(self, model: dict[str, Any], positions: int) -> None:
+        longest = LEAST | {"sequence_length": positions}
+        assert resolve(model=model, workload=longest).problem.workload.sequence_length == positions
+        with pytest.raises(InvalidInput) as refused:
+            resolve(model=model, workload=longest | {"sequence_length": positions + 1})
+        assert (refused.value.loc, refused.value.code) == (("workload", "sequence_length"), "too_large")
+
+    def test_other_positions_go_on(self) -> None:
+        long = LEAST | {"sequence_length": 1_000_000}
+        rotary = LEARNED | {"position_embeddings": "rotary"}
+        for model in ({"preset": "llama-2-7b"}, {"architecture": rotary}):
+            assert resolve(model=model, workload=long).problem.workload.sequence_length == 1_000_000
 
     def test_what_is_said_is_no_assumption(self) -> None:
         resolved = resolve(workload=LEAST | FULL)
