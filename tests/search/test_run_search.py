@@ -183,7 +183,7 @@ def test_the_study_refines_what_the_lattice_cannot_hold() -> None:
         "llama-2-13b",
         clusters=(cluster("p4d"),),
         frameworks=("megatron-lm",),
-        space={"activation_checkpointing": ("full",), "offload": ("none",)},
+        space={"activation_checkpointing": ("full",), "offload": ("none",), "pipeline_parallel_size": (1,)},
         trials=96,
     )
     lattice = run(replace(search, trials=0)).plans[0]
