@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +14,7 @@ from cost_models.units import GIB
 from search.candidates import Candidates
 from search.evaluator import Evaluator
 
-FOLLOWING: Final = ("data_parallel_size", "layers_per_stage", "recompute_modules", "checkpointed_layers")
+FOLLOWING: Final = ("data_parallel_size", "layers_per_stage")
 """Fields that follow from the others; left to their defaults in an alternative."""
 CHECKPOINTING_WORDS: Final = {"none": "no", "selective": "selective", "full": "full"}
 
@@ -64,6 +65,13 @@ def _beside(values: Sequence[Any], value: Any) -> list[Any]:
 
 def _step(strategy: Mapping[str, Any], words: str, changes: Mapping[str, Any]) -> Alternative:
     changed = {name: value for name, value in strategy.items() if name not in FOLLOWING} | dict(changes)
+    if "activation_checkpointing" in changes:
+        # What is recomputed, and of how many layers, are questions of the old mode.
+        del changed["recompute_modules"], changed["checkpointed_layers"]
+    if "pipeline_parallel_size" in changes:
+        # The same share of a stage.
+        layers = strategy["checkpointed_layers"] * strategy["pipeline_parallel_size"]
+        changed["checkpointed_layers"] = math.ceil(layers / changed["pipeline_parallel_size"])
     if "tensor_parallel_size" in changes:
         # Both follow the tensor size on the frameworks that have them.
         del changed["sequence_parallel"], changed["expert_tensor_parallel_size"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from search.explain import describe
 from search.remedies import remedies
 from search.swept import Sweep
 from search.watch import Watch
+
+MOST_HOSTS_COMPARED: Final = 64
+"""Strategies that fit their GPUs, of which the one is named that misses its host by least."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +66,40 @@ def _found(swept: Sweep, findings: Findings) -> str:
 
 def _too_large(evaluator: Evaluator, candidates: Candidates) -> str:
     search = evaluator.search
+    on_device = np.flatnonzero(candidates.needed_bytes <= search.capacity_bytes)
+    if len(on_device):
+        return _short_of_host(evaluator, candidates.take(on_device[:MOST_HOSTS_COMPARED]))
     row = int(np.argmin(candidates.needed_bytes))
-    closest = describe(candidates.table.row(row))
     upper, capacity = float(candidates.needed_bytes[row]), search.capacity_bytes
-    if upper <= capacity:
-        return (
-            f"No strategy fits: the closest ({closest}) needs up to {upper / GIB:.1f} of {capacity / GIB:.1f} GiB of "
-            "a GPU, but more memory or NVMe than its host has."
-        )
     return (
-        f"No strategy fits at confidence {search.memory_confidence:g}: the closest ({closest}) needs up to "
-        f"{upper / GIB:.1f} of {capacity / GIB:.1f} GiB of a GPU, {(upper - capacity) / GIB:.1f} GiB too much."
+        f"No strategy fits at confidence {search.memory_confidence:g}: the closest "
+        f"({describe(candidates.table.row(row))}) needs up to {upper / GIB:.1f} of {capacity / GIB:.1f} GiB of a GPU, "
+        f"{(upper - capacity) / GIB:.1f} GiB too much."
     )
+
+
+def _short_of_host(evaluator: Evaluator, candidates: Candidates) -> str:
+    """Of strategies that fit their GPUs, the one that misses its host by least."""
+    host = evaluator.search.clusters[0].host
+    if host is None:
+        return (
+            "No strategy is known to fit: those that fit their GPUs offload to the host, and the cluster does not say "
+            "what its host has (`host`)."
+        )
+    room = {"memory": (host.memory_bytes + host.cxl_bytes) / GIB, "NVMe": host.nvme_bytes / GIB}
+    closest, misses = "", dict.fromkeys(room, math.inf)
+    for row, cluster in enumerate(candidates.cluster.tolist()):
+        table = candidates.table.take(slice(row, row + 1))
+        memory = evaluator.answers(cluster, table)[0]["memory"]
+        needs = {"memory": max(memory["host_gib_per_node"].values()), "NVMe": memory["nvme_gib_per_node"]}
+        short = {name: need - room[name] for name, need in needs.items() if need > room[name]}
+        if sum(short.values()) < sum(misses.values()):
+            closest, misses = describe(table.row(0)), short
+    words = " and ".join(
+        f"{room[name] + short:.0f} of {room[name]:.0f} GiB of {name}, {short:.0f} GiB too much"
+        for name, short in misses.items()
+    )
+    return f"No strategy fits: the closest ({closest}) fits its GPUs, but a node of it needs {words}."
 
 
 def _late(evaluator: Evaluator, late: Candidates) -> str:

@@ -15,6 +15,17 @@ from tests.search.problems import NARROW, cluster, run, small_search
 
 TOO_SMALL = small_search("llama-3-70b", clusters=(cluster("dgx-a100", host=None),), space=NARROW)
 
+OFFLOADED = {
+    "framework": "deepspeed",
+    "zero_stage": 3,
+    "offload": "nvme",
+    "offload_fraction": 1.0,
+    "tensor_parallel_size": 1,
+    "context_parallel_size": 1,
+    "micro_batch_size": 1,
+    "activation_checkpointing": "full",
+}
+
 
 def test_alternatives_are_one_step_away() -> None:
     search = small_search("llama-3-70b", clusters=(cluster(nodes=8),))
@@ -44,6 +55,30 @@ def test_alternatives_are_one_step_away() -> None:
         "full activation checkpointing",
         "ZeRO stage 0 instead of 1",
     ]
+
+
+def test_an_alternative_recomputes_as_much_unless_that_is_what_changes() -> None:
+    evaluator = Evaluator(small_search("llama-3-70b", clusters=(cluster(nodes=8),)))
+    own = {
+        "framework": "megatron-lm",
+        "tensor_parallel_size": 4,
+        "pipeline_parallel_size": 2,
+        "activation_checkpointing": "selective",
+        "recompute_modules": ["core_attn", "mlp"],
+        "checkpointed_layers": 15,
+    }
+    strategy = evaluator.resolve_strategies(0, [own]).row(0)
+    ways = {way.words: evaluator.resolve_strategies(0, [way.strategy]).row(0) for way in alternatives(strategy)}
+    assert {words: (way["checkpointed_layers"], way["recompute_modules"]) for words, way in ways.items()} == {
+        "tensor parallel 2 instead of 4": (15, ["core_attn", "mlp"]),
+        "tensor parallel 8 instead of 4": (15, ["core_attn", "mlp"]),
+        "pipeline parallel 1 instead of 2": (30, ["core_attn", "mlp"]),
+        "pipeline parallel 4 instead of 2": (8, ["core_attn", "mlp"]),
+        "micro-batch 2 instead of 1": (15, ["core_attn", "mlp"]),
+        "no activation checkpointing": (0, []),
+        "full activation checkpointing": (40, []),
+        "ZeRO stage 1 instead of 0": (15, ["core_attn", "mlp"]),
+    }
 
 
 def test_what_an_alternative_costs_is_a_real_estimate() -> None:
@@ -89,6 +124,31 @@ def test_where_nothing_fits_the_verdict_says_by_how_much_and_what_helps() -> Non
     assert "LoRA" in result.verdict
     assert re.search(r"with .*\b\d+ nodes", result.verdict)
     assert result.rejected["out_of_memory"] > 0
+
+
+def test_where_the_host_is_too_small_the_verdict_says_by_how_much() -> None:
+    host = cluster().host
+    assert host is not None
+    poor = cluster(host=replace(host, memory_bytes=20 * GIB, nvme_bytes=40 * GIB))
+    space = {name: (value,) for name, value in OFFLOADED.items()}
+    result = run(small_search(clusters=(poor,), frameworks=None, space=space))
+    assert not result.plans
+    misses = re.findall(r"(\d+) of (\d+) GiB of (memory|NVMe), (\d+) GiB too much", result.verdict)
+    assert [(room, what) for _, room, what, _ in misses] == [("20", "memory"), ("40", "NVMe")]
+    evaluator = Evaluator(small_search(clusters=(poor,)))
+    (estimate,) = evaluator.answers(0, evaluator.resolve_strategies(0, [OFFLOADED]))
+    memory = estimate["memory"]
+    needs = [max(memory["host_gib_per_node"].values()), memory["nvme_gib_per_node"]]
+    assert [float(need) for need, *_ in misses] == [round(need) for need in needs]
+    assert [float(miss) for *_, miss in misses] == [
+        round(need - room) for need, room in zip(needs, (30, 40), strict=True)
+    ]
+
+
+def test_where_the_host_is_unknown_the_verdict_asks_for_it() -> None:
+    space = {name: (value,) for name, value in OFFLOADED.items()}
+    search = small_search(clusters=(cluster(host=None),), frameworks=None, space=space)
+    assert "the cluster does not say what its host has" in run(search).verdict
 
 
 def test_a_remedy_really_helps() -> None:
