@@ -17,7 +17,7 @@ import numpy as np
 from cost_models.catalog.models import load_model
 from cost_models.cluster_input import load_cluster_preset
 from cost_models.frameworks import FRAMEWORKS
-from cost_models.memory import estimate_memory
+from cost_models.memory import memory_needs
 from cost_models.rules import violations
 from cost_models.stages import bounding_stages
 from cost_models.strategy import PartialColumns, StrategyTable, concatenate
@@ -83,7 +83,7 @@ def print_scoring() -> None:
     model, stages = search.problems[0], bounding_stages(search.model, table)
     for name, action in (
         ("rules", lambda: violations(model, table)),
-        ("memory", lambda: estimate_memory(model, table, stages)),
+        ("memory", lambda: memory_needs(model, table, stages)),
         ("time", lambda: estimate_time(model, table, stages)),
         ("rules, memory and time", lambda: evaluator.evaluate(0, table)),
         ("the same as in a sweep", lambda: evaluator.evaluate(0, table, sweeping=True)),

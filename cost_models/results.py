@@ -77,6 +77,19 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True)
+class MemoryNeeds:
+    """n strategies: what decides whether they fit, as in `MemoryEstimate`."""
+
+    peak_bytes: FloatColumn
+    """Of the fullest stage."""
+    most_required_bytes: FloatColumn
+    device_load_peak_bytes: FloatColumn
+    host_bytes_per_node: Mapping[str, FloatColumn]
+    """By HOST_PARTS."""
+    nvme_bytes_per_node: FloatColumn
+
+
+@dataclass(frozen=True)
 class TimeEstimate:
     """One optimizer step of steady training, seen from the slowest stage."""
 

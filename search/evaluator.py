@@ -11,7 +11,7 @@ import numpy as np
 from cost_models.answer import score_answers
 from cost_models.codes import CodeColumn
 from cost_models.estimate import score
-from cost_models.memory import estimate_memory, fit
+from cost_models.memory import fit, memory_needs
 from cost_models.resolve import resolve_strategies
 from cost_models.rules import violations
 from cost_models.stages import all_stages, bounding_stages
@@ -65,9 +65,9 @@ class Evaluator:
         valid = np.flatnonzero(broken == 0)
         if len(valid):
             chosen = table if len(valid) == len(table) else table.take(valid)
-            memory = estimate_memory(problem, chosen, stages(problem.model, chosen))
+            memory = memory_needs(problem, chosen, stages(problem.model, chosen))
             asked = fit(problem, memory, self.search.memory_confidence)
-            figures["peak_bytes"][valid] = memory.peak_bytes[memory.fullest]
+            figures["peak_bytes"][valid] = memory.peak_bytes
             figures["required_upper_bytes"][valid] = asked.required_upper_bytes
             figures["needed_bytes"][valid] = np.maximum(asked.required_upper_bytes, memory.device_load_peak_bytes)
             marks["fits"][valid] = asked.fits
@@ -95,7 +95,7 @@ class Evaluator:
         needed = np.zeros(len(table))
         if len(valid):
             kept = table.take(valid)
-            memory = estimate_memory(problem, kept, bounding_stages(problem.model, kept))
+            memory = memory_needs(problem, kept, bounding_stages(problem.model, kept))
             needed[valid] = np.maximum(
                 fit(problem, memory, EVEN_ODDS).required_upper_bytes, memory.device_load_peak_bytes
             )

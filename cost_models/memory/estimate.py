@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Final, TypeVar
 
 import numpy as np
 
-from cost_models.memory.facts import flag
 from cost_models.memory.in_flight import depth_column, micro_batches
-from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, lasting_bytes
+from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, LastingNeeds, lasting_bytes
 from cost_models.memory.loss import loss_head
 from cost_models.memory.overhead import context_bytes, fragmentation_bytes, stuck_fragmentation_bytes
-from cost_models.memory.peak import stage_peak
+from cost_models.memory.peak import Peak, stage_peak
 from cost_models.memory.recomputation import LAYER_COLUMNS, layer_activations
-from cost_models.memory.shared import share
+from cost_models.memory.shared import Shared, share
 from cost_models.memory.stage_activations import StageActivations, stage_activations
 from cost_models.memory.tokens import tokens
 from cost_models.problem import Problem
-from cost_models.results import MEMORY_PARTS, MemoryEstimate
+from cost_models.results import MEMORY_PARTS, MemoryEstimate, MemoryNeeds
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, Column, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import Column, FloatColumn, IntColumn, StrategyTable
 
 PASSING_COLUMNS: Final = (
     *LAYER_COLUMNS,
@@ -33,29 +33,20 @@ PASSING_COLUMNS: Final = (
 
 BLOCK_ROWS: Final = 8_192
 """Stage rows combined in one pass: their columns fit the cache, and freed ones are used again at once."""
+BLOCK_STRATEGIES: Final = 2_048
+"""The same of strategies, which have three or four stage rows in a sweep."""
 
 _Columns = TypeVar("_Columns", Lasting, StageActivations)
 
 
 def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -> MemoryEstimate:
     """Peak memory of every stage row of valid strategies."""
-    lasting_share = share(table, stages, LASTING_COLUMNS, micro_batches(problem, table) > 1)
-    passing_share = share(table, stages, PASSING_COLUMNS, depth_column(problem, table))
-    distinct_lasting, needs = lasting_bytes(problem, lasting_share.table, lasting_share.stages)
-    distinct_passing, per_layer = _passing_bytes(problem, passing_share.table, passing_share.stages)
-    fresh = _fresh_gradients(problem, table)
-    context = context_bytes(problem)
+    priced = _price(problem, table, stages)
     columns: dict[str, Column] = {}
     for begin in range(0, len(stages), BLOCK_ROWS):
         block = slice(begin, begin + BLOCK_ROWS)
-        row = stages.row[block]
-        answers = _stage_columns(
-            _gathered(distinct_lasting, lasting_share.rows[block]),
-            _gathered(distinct_passing, passing_share.rows[block]),
-            fresh[row],
-            table.expandable_segments[row],
-            context,
-        )
+        peak, totals = priced.peak(block)
+        answers = {**priced.parts(peak), "moment": peak.moment, **totals.__dict__}
         for name, values in answers.items():
             columns.setdefault(name, np.empty(len(stages), dtype=values.dtype))[block] = values
     return MemoryEstimate(
@@ -67,33 +58,95 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
         required_bytes=columns["required"],
         peak_moment=columns["moment"],
         fullest=_fullest(columns["device"], stages),
-        activation_bytes_per_layer=passing_share.on_strategies(per_layer),
-        device_load_peak_bytes=lasting_share.on_strategies(needs.device_load) + context,
-        host_bytes_per_node={name: lasting_share.on_strategies(column) for name, column in needs.host.items()},
-        nvme_bytes_per_node=lasting_share.on_strategies(needs.nvme),
+        activation_bytes_per_layer=priced.passing.on_strategies(priced.per_layer),
+        device_load_peak_bytes=priced.load_bytes(),
+        host_bytes_per_node=priced.host_bytes(),
+        nvme_bytes_per_node=priced.lasting.on_strategies(priced.needs.nvme),
     )
 
 
-def _stage_columns(
-    lasting: Lasting, passing: StageActivations, fresh: BoolColumn, expandable: BoolColumn, context: float
-) -> dict[str, Column]:
-    """The answers of some stage rows: MEMORY_PARTS, four totals and the moment of the peak."""
-    peak = stage_peak(lasting, passing, fresh)
-    allocated = peak.total + lasting.workspace
-    fragmentation = fragmentation_bytes(expandable, allocated, peak.transient, peak.step_temporaries)
-    outside = lasting.outside + context
-    reserved = allocated + fragmentation
-    return {
-        **peak.parts,
-        "communication_buffers": peak.parts["communication_buffers"] + lasting.outside,
-        "framework_overhead": lasting.workspace + context,
-        "fragmentation": fragmentation,
-        "allocated": allocated,
-        "reserved": reserved,
-        "device": reserved + outside,
-        "required": allocated + stuck_fragmentation_bytes(expandable, allocated) + outside,
-        "moment": peak.moment,
-    }
+def memory_needs(problem: Problem, table: StrategyTable, stages: StageRows) -> MemoryNeeds:
+    """The figures of `estimate_memory` that decide what fits, without the stages and the parts: for sweeps."""
+    priced = _price(problem, table, stages)
+    device, required = np.empty(len(table)), np.empty(len(table))
+    bounds = np.append(stages.start[::BLOCK_STRATEGIES], len(stages))
+    for block, (begin, end) in enumerate(pairwise(bounds.tolist())):
+        _, totals = priced.peak(slice(begin, end))
+        strategies = slice(block * BLOCK_STRATEGIES, (block + 1) * BLOCK_STRATEGIES)
+        start = stages.start[strategies] - begin
+        np.maximum.reduceat(totals.device, start, out=device[strategies])
+        np.maximum.reduceat(totals.required, start, out=required[strategies])
+    return MemoryNeeds(
+        peak_bytes=device,
+        most_required_bytes=required,
+        device_load_peak_bytes=priced.load_bytes(),
+        host_bytes_per_node=priced.host_bytes(),
+        nvme_bytes_per_node=priced.lasting.on_strategies(priced.needs.nvme),
+    )
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """m stage rows, bytes."""
+
+    allocated: FloatColumn
+    fragmentation: FloatColumn
+    reserved: FloatColumn
+    device: FloatColumn
+    required: FloatColumn
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """Distinct strategies, priced, and how to find them for each stage row."""
+
+    context: float
+    lasting: Shared
+    of_lasting: Lasting
+    needs: LastingNeeds
+    passing: Shared
+    of_passing: StageActivations
+    per_layer: FloatColumn
+
+    def peak(self, rows: slice) -> tuple[Peak, _Totals]:
+        """Of some stage rows."""
+        lasting = _gathered(self.of_lasting, self.lasting.rows[rows])
+        peak = stage_peak(lasting, _gathered(self.of_passing, self.passing.rows[rows]))
+        allocated = peak.total + lasting.workspace
+        fragmentation = fragmentation_bytes(lasting.expandable, allocated, peak.transient, peak.step_temporaries)
+        stuck = stuck_fragmentation_bytes(lasting.expandable, allocated)
+        outside = lasting.outside + self.context
+        reserved = allocated + fragmentation
+        return peak, _Totals(allocated, fragmentation, reserved, reserved + outside, allocated + stuck + outside)
+
+    def parts(self, peak: Peak) -> dict[str, FloatColumn]:
+        """Of some stage rows, by MEMORY_PARTS without fragmentation."""
+        parts = peak.parts()
+        return {
+            **parts,
+            "communication_buffers": parts["communication_buffers"] + peak.lasting.outside,
+            "framework_overhead": peak.lasting.workspace + self.context,
+        }
+
+    def load_bytes(self) -> FloatColumn:
+        """(n,) of the device while the model and the optimizer are set up."""
+        return self.lasting.on_strategies(self.needs.device_load) + self.context
+
+    def host_bytes(self) -> dict[str, FloatColumn]:
+        """By HOST_PARTS, (n,)."""
+        return {name: self.lasting.on_strategies(column) for name, column in self.needs.host.items()}
+
+
+def _price(problem: Problem, table: StrategyTable, stages: StageRows) -> _Priced:
+    lasting = share(table, stages, LASTING_COLUMNS, micro_batches(problem, table) > 1)
+    passing = share(table, stages, PASSING_COLUMNS, depth_column(problem, table))
+    return _Priced(
+        context_bytes(problem),
+        lasting,
+        *lasting_bytes(problem, lasting.table, lasting.stages),
+        passing,
+        *_passing_bytes(problem, passing.table, passing.stages),
+    )
 
 
 def _passing_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> tuple[StageActivations, FloatColumn]:
@@ -108,12 +161,6 @@ def _passing_bytes(problem: Problem, table: StrategyTable, stages: StageRows) ->
 def _gathered(columns: _Columns, rows: IntColumn) -> _Columns:
     names = [field.name for field in fields(columns)]
     return type(columns)(**{name: getattr(columns, name).take(rows) for name in names})
-
-
-def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
-    """Gradients that do not exist before the backward at the peak: set to None after each step, one micro-batch."""
-    fresh: BoolColumn = ~flag(table, "persistent_gradients") & (micro_batches(problem, table) == 1)
-    return fresh
 
 
 def _fullest(peak: FloatColumn, stages: StageRows) -> IntColumn:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.problem import Problem
-from cost_models.results import MemoryEstimate
+from cost_models.results import MemoryEstimate, MemoryNeeds
 from cost_models.strategy import BoolColumn, FloatColumn
 
 RELATIVE_ERROR: Final = 0.08
@@ -24,14 +24,22 @@ _PROBABILITIES: Final = np.array([_NORMAL.cdf(float(z)) for z in _DEVIATIONS])
 class Fit:
     """n strategies."""
 
+    required_bytes: FloatColumn
+    """Of the stage that needs most."""
+    capacity_bytes: float
     required_upper_bytes: FloatColumn
-    """Bound of what the stage that needs most requires, at the confidence asked for."""
-    oom_probability: FloatColumn
-    """P(required > capacity)."""
+    """Bound of it at the confidence asked for."""
     fits: BoolColumn
 
+    @property
+    def oom_probability(self) -> FloatColumn:
+        """P(required > capacity)."""
+        deviations = np.log(self.required_bytes / self.capacity_bytes) / RELATIVE_ERROR
+        probability: FloatColumn = np.interp(deviations, _DEVIATIONS, _PROBABILITIES)
+        return probability
 
-def fit(problem: Problem, memory: MemoryEstimate, memory_confidence: float) -> Fit:
+
+def fit(problem: Problem, memory: MemoryEstimate | MemoryNeeds, memory_confidence: float) -> Fit:
     """Judge each strategy on the stage that needs most, its load peak, and the host's memory and NVMe.
 
     `memory_confidence` lies strictly between 0 and 1.
@@ -39,13 +47,11 @@ def fit(problem: Problem, memory: MemoryEstimate, memory_confidence: float) -> F
     required = memory.most_required_bytes
     capacity = problem.cluster.capacity_bytes
     upper = required * np.exp(_NORMAL.inv_cdf(memory_confidence) * RELATIVE_ERROR)
-    deviations = np.log(required / capacity) / RELATIVE_ERROR
-    probability = np.interp(deviations, _DEVIATIONS, _PROBABILITIES)
     on_device = (upper <= capacity) & (memory.device_load_peak_bytes <= capacity)
-    return Fit(upper, probability, on_device & _host_suffices(problem, memory))
+    return Fit(required, capacity, upper, on_device & _host_suffices(problem, memory))
 
 
-def _host_suffices(problem: Problem, memory: MemoryEstimate) -> BoolColumn:
+def _host_suffices(problem: Problem, memory: MemoryEstimate | MemoryNeeds) -> BoolColumn:
     steady, nvme = memory.host_bytes_per_node["steady"], memory.nvme_bytes_per_node
     host = problem.cluster.host
     if host is None:

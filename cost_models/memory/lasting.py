@@ -11,6 +11,7 @@ import numpy as np
 from cost_models.memory.buffers import buffers
 from cost_models.memory.facts import dtype_bytes, flag, number
 from cost_models.memory.host import host_needs
+from cost_models.memory.in_flight import micro_batches
 from cost_models.memory.load import device_load_bytes
 from cost_models.memory.overhead import communicator_bytes, workspace_bytes
 from cost_models.memory.states import sharding, state_bytes
@@ -18,7 +19,7 @@ from cost_models.memory.tokens import compute_bytes
 from cost_models.memory.weights import block_weights, end_weights, heaviest_weights, local_weights
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
-from cost_models.strategy import FloatColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
 
 LASTING_COLUMNS: Final = (
     "framework",
@@ -40,6 +41,7 @@ LASTING_COLUMNS: Final = (
     "optimizer_state_dtype",
     "overlap_communication",
     "gradient_as_bucket_view",
+    "expandable_segments",
     "checkpoint_loading",
     "checkpoint_saving",
 )
@@ -52,6 +54,8 @@ class Lasting:
 
     parameters: FloatColumn
     gradients: FloatColumn
+    early_gradients: FloatColumn
+    """What exists of them when the backward at the peak begins."""
     optimizer_states: FloatColumn
     weight_copies: FloatColumn
     """8-bit or 16-bit copies of weights that live through forward and backward."""
@@ -64,6 +68,8 @@ class Lasting:
     outside: FloatColumn
     """Communicators, which the allocator does not serve."""
     workspace: FloatColumn
+    expandable: BoolColumn
+    """The allocator has expandable segments."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
     lasting = Lasting(
         parameters=states.parameters,
         gradients=states.gradients,
+        early_gradients=np.where(_fresh_gradients(problem, table)[row], 0.0, states.gradients),
         optimizer_states=states.optimizer_states,
         weight_copies=_copy_bytes(problem, table)[row] * weights.matrices,
         step_gradients=states.step_gradients,
@@ -98,10 +105,17 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         buffers_optimizer=buffer.optimizer,
         outside=communicator_bytes(table)[row],
         workspace=workspace_bytes(problem, table, stages),
+        expandable=table.expandable_segments[row],
     )
     heaviest = heaviest_weights(weights, stages)
     host = host_needs(problem, table, heaviest, shards)
     return lasting, LastingNeeds(device_load_bytes(table, stages, heaviest, states), host.by_part, host.nvme)
+
+
+def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
+    """Gradients that do not exist before the backward at the peak: set to None after each step, one micro-batch."""
+    fresh: BoolColumn = ~flag(table, "persistent_gradients") & (micro_batches(problem, table) == 1)
+    return fresh
 
 
 def _copy_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models.explicit_architecture import build_architecture
-from cost_models.memory import estimate_memory, fit
+from cost_models.memory import estimate_memory, fit, memory_needs
 from cost_models.memory.states import sharding
 from cost_models.problem import Problem
 from cost_models.results import MEMORY_PARTS, PEAK_MOMENTS, MemoryEstimate
@@ -187,6 +187,23 @@ def test_fp8_copies_of_weights_are_kept_beside_bf16_ones() -> None:
     matrices = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
     norms = 32 * 2 * 4096
     assert fp8.parts["parameters"][0] - bf16.parts["parameters"][0] == 2 * (matrices + norms)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(STRATEGIES, min_size=1, max_size=6), st.integers(1, 3))
+def test_needs_are_those_of_the_estimate(strategies: list[dict[str, Any]], block: int) -> None:
+    table = resolved(MIXTRAL, *strategies)
+    stages = all_stages(MIXTRAL.model, table)
+    found = estimate_memory(MIXTRAL, table, stages)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cost_models.memory.estimate.BLOCK_STRATEGIES", block)
+        needs = memory_needs(MIXTRAL, table, stages)
+    np.testing.assert_array_equal(needs.peak_bytes, found.peak_bytes[found.fullest])
+    np.testing.assert_array_equal(needs.most_required_bytes, found.most_required_bytes)
+    np.testing.assert_array_equal(needs.device_load_peak_bytes, found.device_load_peak_bytes)
+    np.testing.assert_array_equal(needs.nvme_bytes_per_node, found.nvme_bytes_per_node)
+    for name, column in found.host_bytes_per_node.items():
+        np.testing.assert_array_equal(needs.host_bytes_per_node[name], column)
 
 
 class TestFit:
