@@ -11,15 +11,12 @@ from cost_models.workload import Workload
 
 UNPRICED_OPTIMIZERS: Final = ("adafactor", "muon")
 UNPRICED_PRECISIONS: Final = ("nvfp4",)
-UNPRICED_FINE_TUNING: Final = ("qlora",)
 UNPRICED_OFFLOADS: Final = ("activations",)
-UNPRICED_PARAMETER_DTYPES: Final = ("nf4",)
 CODE: Final = "not_priced_yet"
 
 _STRATEGY_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "precision": UNPRICED_PRECISIONS,
     "offload": UNPRICED_OFFLOADS,
-    "parameter_dtype": UNPRICED_PARAMETER_DTYPES,
 }
 
 
@@ -32,11 +29,9 @@ def check_model_is_priced(model: ModelArchitecture) -> None:
 
 
 def check_workload_is_priced(workload: Workload) -> None:
-    """Optimizer, precision and fine-tuning."""
+    """Optimizer and precision."""
     _check(("workload", "optimizer"), workload.optimizer, UNPRICED_OPTIMIZERS)
     _check(("workload", "precision"), workload.precision, UNPRICED_PRECISIONS)
-    if workload.fine_tuning:
-        _check(("workload", "fine_tuning", "method"), workload.fine_tuning.method, UNPRICED_FINE_TUNING)
 
 
 def check_strategies_are_priced(

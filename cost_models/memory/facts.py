@@ -22,6 +22,11 @@ def number(table: StrategyTable, name: str) -> FloatColumn:
     return result
 
 
+def stored_bytes(table: StrategyTable) -> FloatColumn:
+    """Bytes of an element that weights are stored in: NF4 weights lie packed in elements of 16 bit."""
+    return np.where(table.is_choice("parameter_dtype", "nf4"), 2.0, dtype_bytes(table.parameter_dtype))
+
+
 def dtype_bytes(column: IntColumn) -> FloatColumn:
     """Bytes of an element, by a dtype column."""
     result: FloatColumn = np.array(DTYPE_BYTES)[column]

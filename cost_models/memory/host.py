@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.memory.facts import dtype_bytes
+from cost_models.memory.facts import stored_bytes
 from cost_models.memory.states import Sharding, state_bytes_per_weight
 from cost_models.memory.weights import HeaviestWeights, expert_ranks
 from cost_models.problem import Problem
@@ -35,7 +35,7 @@ def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights,
     parameters = table.is_choice("offload", "optimizer-and-parameters", "nvme")
     nvme = table.is_choice("offload", "nvme")
     fraction = np.where(states, table.offload_fraction, 0.0)
-    per_weight, per_state = dtype_bytes(table.parameter_dtype), state_bytes_per_weight(problem, table)
+    per_weight, per_state = stored_bytes(table), state_bytes_per_weight(problem, table)
 
     def of_ranks(bytes_per_weight: FloatColumn, sharded: BoolColumn, dense: FloatColumn, expert: FloatColumn) -> _Held:
         return _Held(

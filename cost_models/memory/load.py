@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost_models.memory.facts import dtype_bytes, flag
+from cost_models.memory.facts import flag, stored_bytes
 from cost_models.memory.states import StateBytes
 from cost_models.memory.weights import HeaviestWeights
 from cost_models.stages import StageRows
@@ -15,7 +15,7 @@ def device_load_bytes(
     table: StrategyTable, stages: StageRows, weights: HeaviestWeights, states: StateBytes
 ) -> FloatColumn:
     """(n,) the larger of two moments: weights placed whole before they are sharded; weights with their states."""
-    stored = dtype_bytes(table.parameter_dtype)
+    stored = stored_bytes(table)
     # A checkpoint that is loaded on every rank (or on one, then broadcast) lands on the device before it is sharded.
     whole = ~table.is_choice("checkpoint_loading", "sharded") & ~table.is_choice(
         "offload", "optimizer-and-parameters", "nvme"

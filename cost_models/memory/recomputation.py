@@ -12,6 +12,7 @@ from cost_models.distinct import distinct_rows
 from cost_models.memory.saved import Saved, saved_by_block
 from cost_models.memory.tokens import Tokens, tokens
 from cost_models.problem import Problem
+from cost_models.quantisation import DEQUANTISED_BYTES, is_quantised, largest_matrix
 from cost_models.strategy import RECOMPUTE_MODULES, BoolColumn, FloatColumn, IntColumn, StrategyTable
 
 LAYER_COLUMNS: Final = (
@@ -130,7 +131,8 @@ def _working(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     gathered = np.where(at.table.sequence_parallel, at.element * hidden, 0.0)
     residual = at.element * hidden * at.residual
     gone = saved.hidden + saved.activated + saved.expert_input + saved.expert_hidden + saved.expert_activated
-    return residual + gathered + np.maximum(of_attention - gone, _working_feed_forward(block, at))
+    weight = DEQUANTISED_BYTES * largest_matrix(block) if is_quantised(at.problem) else 0.0
+    return residual + gathered + weight + np.maximum(of_attention - gone, _working_feed_forward(block, at))
 
 
 def _exchanged_copies(at: Tokens) -> FloatColumn:

@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.memory.facts import dtype_bytes, flag, number
+from cost_models.memory.facts import dtype_bytes, flag, number, stored_bytes
 from cost_models.memory.in_flight import micro_batches
-from cost_models.memory.weights import LocalWeights
+from cost_models.memory.weights import LocalWeights, stage_sums
 from cost_models.problem import Problem
+from cost_models.quantisation import CONSTANT_BYTES, is_quantised, quantised_weights
 from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
 
@@ -25,8 +26,6 @@ _EIGHT_BIT_BLOCK: Final = 256
 _MASTER_BYTES: Final = 4.0
 _SECONDARY_BYTES: Final = 2.0
 """hpZ keeps a second, 16-bit copy of the weights (arXiv 2306.10209, section 4.2)."""
-_NF4_CONSTANT_BYTES: Final = 1 / 64 + 4 / (64 * 256)
-"""QLoRA (arXiv 2305.14314, section 3): an 8-bit constant a block of 64, a fp32 one for 256 of those."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,8 @@ def state_bytes(
 ) -> StateBytes:
     """Bytes that stay for the whole step."""
     row = stages.row
-    weight_bytes, gradient_bytes = dtype_bytes(table.parameter_dtype), dtype_bytes(table.gradient_dtype)
+    gradient_bytes = dtype_bytes(table.gradient_dtype)
     trained_bytes = trained_weight_bytes(problem, table)
-    stored = np.where(table.is_choice("parameter_dtype", "nf4"), weight_bytes + _NF4_CONSTANT_BYTES, weight_bytes)
     on_device = 1.0 - np.where(table.is_choice("offload", "optimizer-and-parameters", "nvme"), 1.0, 0.0)
     states_here = 1.0 - np.where(
         table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme"), table.offload_fraction, 0.0
@@ -105,7 +103,10 @@ def state_bytes(
     def trained(bytes_per_weight: FloatColumn, sharded: BoolColumn) -> FloatColumn:
         return total(bytes_per_weight, sharded, weights.trainable_dense, weights.trainable_expert)
 
-    parameters = total(stored * on_device, shards.weights, weights.dense, weights.expert)
+    parameters = total(stored_bytes(table) * on_device, shards.weights, weights.dense, weights.expert)
+    if is_quantised(problem):
+        # A quant_state hangs on its weight as plain tensors, which no sharding knows.
+        parameters += CONSTANT_BYTES * stage_sums(stages, [quantised_weights(b) for b in problem.model.blocks])
     if problem.workload.fine_tuning is not None:
         parameters += trained(trained_bytes * on_device, shards.weights)
     secondary = table.secondary_shard_size > 1
@@ -148,7 +149,7 @@ def _step_gradients(
 
 def trained_weight_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
     """Bytes of a trained weight; adapters are kept in 16 bit beside 4- and 16-bit weights."""
-    stored = dtype_bytes(table.parameter_dtype)
+    stored = stored_bytes(table)
     return np.maximum(stored, 2.0) if problem.workload.fine_tuning is not None else stored
 
 

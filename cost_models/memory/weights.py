@@ -6,7 +6,7 @@ Tensor parallelism splits a column-parallel matrix with its bias and a row-paral
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,6 +15,7 @@ import numpy as np
 from cost_models.adapters import adapted_linears
 from cost_models.architecture import Attention, Block, FeedForward, Linear
 from cost_models.problem import Problem
+from cost_models.quantisation import PACKING, is_quantised, quantised_weights
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.vocabulary import padded_vocabulary
@@ -36,7 +37,7 @@ class Split:
 
 @dataclass(frozen=True)
 class LocalWeights:
-    """m stage rows: parameters of one rank, without data-parallel sharding."""
+    """m stage rows: parameters of one rank, without data-parallel sharding; NF4 ones as the elements they lie in."""
 
     dense: FloatColumn
     expert: FloatColumn
@@ -58,7 +59,7 @@ class HeaviestWeights:
 
 @dataclass(frozen=True)
 class BlockWeights:
-    """n strategies: parameters of the largest block on one rank, without data-parallel sharding."""
+    """n strategies: parameters of the largest block on one rank, without data-parallel sharding; NF4 ones as above."""
 
     dense: FloatColumn
     expert: FloatColumn
@@ -88,7 +89,7 @@ def block_weights(problem: Problem, table: StrategyTable) -> BlockWeights:
     dense, expert = np.zeros(len(table)), np.zeros(len(table))
     ranks = expert_ranks(table)
     for block in problem.model.blocks:
-        split = block_split(block)
+        split = _stored_split(problem, block)
         candidate = split.tensor / table.tensor_parallel_size + split.whole
         routed = split.expert / ranks
         larger = candidate + routed > dense + expert
@@ -119,10 +120,11 @@ def local_weights(problem: Problem, table: StrategyTable, stages: StageRows, end
     """Weights of every stage row. A tied matrix has a copy on both ends of a pipeline (arXiv 1909.08053, section 5)."""
     tensor = (1.0 / table.tensor_parallel_size)[stages.row]
     routed = (1.0 / expert_ranks(table))[stages.row]
-    splits = [block_split(block) for block in problem.model.blocks]
-    layers = stages.layers.astype(np.float64)
-    blocks_dense = _weigh(layers, [s.tensor for s in splits]) * tensor + _weigh(layers, [s.whole for s in splits])
-    expert = _weigh(layers, [s.expert for s in splits]) * routed
+    splits = [_stored_split(problem, block) for block in problem.model.blocks]
+    blocks_dense = stage_sums(stages, [s.tensor for s in splits]) * tensor + stage_sums(
+        stages, [s.whole for s in splits]
+    )
+    expert = stage_sums(stages, [s.expert for s in splits]) * routed
     last = ends.last + np.where(table.pipeline_parallel_size > 1, ends.tied_copy, 0.0)
     outside = np.where(stages.first, ends.first[stages.row], 0.0) + np.where(stages.last, last[stages.row], 0.0)
     dense = blocks_dense + outside
@@ -130,8 +132,10 @@ def local_weights(problem: Problem, table: StrategyTable, stages: StageRows, end
     if tuning is None:
         return LocalWeights(dense, expert, dense, expert, blocks_dense + expert)
     adapters = [adapter_split(block, tuning) for block in problem.model.blocks]
-    trained = _weigh(layers, [a.tensor for a in adapters]) * tensor + _weigh(layers, [a.whole for a in adapters])
-    trained_expert = _weigh(layers, [a.expert for a in adapters]) * routed
+    trained = stage_sums(stages, [a.tensor for a in adapters]) * tensor + stage_sums(
+        stages, [a.whole for a in adapters]
+    )
+    trained_expert = stage_sums(stages, [a.expert for a in adapters]) * routed
     trained = (
         trained
         + np.where(stages.first, ends.trainable_first[stages.row], 0.0)
@@ -151,6 +155,12 @@ def heaviest_weights(weights: LocalWeights, stages: StageRows) -> HeaviestWeight
 def expert_ranks(table: StrategyTable) -> FloatColumn:
     """Ranks that one set of experts is split over."""
     return (table.expert_parallel_size * table.expert_tensor_parallel_size).astype(np.float64)
+
+
+def stage_sums(stages: StageRows, counts: Sequence[float]) -> FloatColumn:
+    """(m,) sum over the layers of each stage of a number for each kind of block."""
+    result: FloatColumn = stages.layers.astype(np.float64) @ np.array(counts, dtype=np.float64)
+    return result
 
 
 @lru_cache(maxsize=1024)
@@ -175,9 +185,14 @@ def adapter_split(block: Block, tuning: FineTuning) -> Split:
     return _sum(_adapter(linear, tuning.rank) for linear in adapted_linears(block, tuning))
 
 
-def _weigh(layers: FloatColumn, counts: list[float]) -> FloatColumn:
-    result: FloatColumn = layers @ np.array(counts, dtype=np.float64)
-    return result
+def _stored_split(problem: Problem, block: Block) -> Split:
+    """Elements that hold the block's weights. QLoRA runs without tensor and expert parallelism (rules)."""
+    split = block_split(block)
+    if not is_quantised(problem):
+        return split
+    experts = block.experts.routed.parameters if block.experts else 0
+    saved = 1 - PACKING
+    return split + Split(whole=-saved * (quantised_weights(block) - experts), expert=-saved * experts)
 
 
 def _attention_split(attention: Attention) -> Split:

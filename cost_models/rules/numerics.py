@@ -54,13 +54,24 @@ def _fp8_weights_say(view: View) -> str:
     return f"parameter_dtype fp8 needs precision fp8, not {view.value('precision')}"
 
 
+def _qlora(view: View) -> bool:
+    return view.workload.fine_tuning is not None and view.workload.fine_tuning.method == "qlora"
+
+
 def _nf4(view: View) -> BoolColumn | bool:
-    quantised = view.workload.fine_tuning is not None and view.workload.fine_tuning.method == "qlora"
-    return not quantised and view.table.is_choice("parameter_dtype", "nf4")
+    return not _qlora(view) and view.table.is_choice("parameter_dtype", "nf4")
 
 
 def _nf4_says(view: View) -> str:
     return f"parameter_dtype {view.value('parameter_dtype')} needs fine_tuning with method qlora"
+
+
+def _unquantised(view: View) -> BoolColumn | bool:
+    return _qlora(view) and ~view.table.is_choice("parameter_dtype", "nf4", "bf16", "fp16")
+
+
+def _unquantised_says(view: View) -> str:
+    return f"qlora keeps what it does not quantise in 16 bit, not in parameter_dtype {view.value('parameter_dtype')}"
 
 
 def _int8(view: View) -> BoolColumn:
@@ -114,9 +125,8 @@ def _fine_tuning_says(view: View) -> str:
 
 
 def _split_nf4(view: View) -> BoolColumn | bool:
-    tuning = view.workload.fine_tuning
     split = (view.tensor > 1) | (view.pipeline > 1) | (view.expert > 1)
-    return tuning is not None and tuning.method == "qlora" and split
+    return _qlora(view) and split
 
 
 def _split_nf4_says(view: View) -> str:
@@ -131,6 +141,7 @@ NUMERICS: Final = (
     Rule("precision_unsupported_by_framework", _framework, _framework_says),
     Rule("precision_unsupported_by_framework", _fp8_weights, _fp8_weights_say),
     Rule("precision_unsupported_by_framework", _nf4, _nf4_says),
+    Rule("precision_unsupported_by_framework", _unquantised, _unquantised_says),
     Rule("precision_unsupported_by_framework", _int8, _int8_says),
     Rule("attention_unsupported", _no_flash, _no_flash_says),
     Rule("attention_unsupported", _wide_heads, _wide_heads_say),

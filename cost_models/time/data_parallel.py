@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.problem import Problem
+from cost_models.quantisation import is_quantised, mean_weight_bytes
 from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
 from cost_models.time.cases import framework_flags, stage_flags
 from cost_models.time.collectives import Network
@@ -72,7 +73,9 @@ def exposed_seconds(
 def data_parallel_traffic(problem: Problem, groups: StepGroups, network: Network) -> DataParallelTraffic:
     """Traffic of the slowest stage's weights."""
     table, layout, count = groups.table, groups.layout, groups.micro_batches
-    traffic = _traffic(table, groups.weights, layout, network)
+    weight_bytes = np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
+    gathered_bytes = np.full(len(table), mean_weight_bytes(problem)) if is_quantised(problem) else weight_bytes
+    traffic = _traffic(table, groups.weights, layout, network, (weight_bytes, gathered_bytes))
     piped = table.pipeline_parallel_size > 1
     reductions = np.where(stage_flags(table, "reduces_every_micro_batch") & ~piped, count, 1.0)
     every_gather = stage_flags(table, "gathers_every_micro_batch")
@@ -123,11 +126,18 @@ class _Traffic:
         return _Traffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
-def _traffic(table: StrategyTable, stage: StageWeights, layout: RankLayout, network: Network) -> _Traffic:
-    dense = _traffic_of(table, stage, stage.dense, stage.dense_trained, layout, layout.dense, network)
+def _traffic(
+    table: StrategyTable,
+    stage: StageWeights,
+    layout: RankLayout,
+    network: Network,
+    widths: tuple[FloatColumn, FloatColumn],
+) -> _Traffic:
+    dense = _traffic_of(table, stage, stage.dense, stage.dense_trained, layout, layout.dense, network, widths)
     if not stage.routed.any():
         return dense
-    return dense + _traffic_of(table, stage, stage.routed, stage.routed_trained, layout, layout.routed, network)
+    routed = _traffic_of(table, stage, stage.routed, stage.routed_trained, layout, layout.routed, network, widths)
+    return dense + routed
 
 
 def _traffic_of(
@@ -138,10 +148,14 @@ def _traffic_of(
     layout: RankLayout,
     groups: ShardGroups,
     network: Network,
+    widths: tuple[FloatColumn, FloatColumn],
 ) -> _Traffic:
-    """Weights of one kind, layer by layer where layers are sharded, else bucket by bucket."""
+    """Weights of one kind, layer by layer where layers are sharded, else bucket by bucket.
+
+    `widths`: bytes of a weight in the compute dtype, and as layers are gathered.
+    """
     sharded = table.zero_stage > 0
-    weight_bytes = np.where(table.is_choice("precision", "fp32"), 4.0, 2.0)
+    weight_bytes, stored_bytes = widths
     by_layer = stage_flags(table, "gathers_every_micro_batch")
     pieces = _pieces(weights, stage.layers, by_layer)
     # Once a step only what the optimizer has changed is gathered.
@@ -150,7 +164,7 @@ def _traffic_of(
     reached = network.coefficients.by_framework("gather_bandwidth")[table.framework]
     across = (table.zero_stage == 3) & (groups.shard.at(groups.shard.nodes) > 1)
     slower = np.where(across, 1 / reached, 1.0)
-    piece = gathered * weight_bytes / pieces
+    piece = gathered * np.where(by_layer, stored_bytes, weight_bytes) / pieces
     gather = np.where(sharded & held, network.all_gather(groups.shard, piece) * slower, 0.0)
     copied = np.where(held, network.all_gather(layout.secondary, piece), 0.0)
     message = trained * _gradient_bytes(table, weight_bytes) / pieces

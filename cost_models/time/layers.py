@@ -9,6 +9,7 @@ import numpy as np
 
 from cost_models.architecture import Block, MixtureOfExperts
 from cost_models.problem import Problem
+from cost_models.quantisation import CODE_BYTES, DEQUANTISATION_OPERATORS, DEQUANTISED_BYTES, is_quantised
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.collectives import Network
@@ -36,6 +37,8 @@ CHECKPOINT_OPERATORS: Final = 15.0
 """A checkpointed layer saves and restores the states of the random generators and detaches its inputs."""
 COLLECTIVE_OPERATORS: Final = 4.0
 """A collective of torch.distributed costs the CPU as much as some operators: stream events, work objects."""
+DEQUANTISATION_BYTES: Final = CODE_BYTES + DEQUANTISED_BYTES
+"""Read and written for each weight, in forward and again in backward and recomputation."""
 ALTERNATE_PRODUCTS: Final = 0.5
 """torchtitan's per-op policy saves every second matrix product and recomputes the others."""
 
@@ -82,6 +85,8 @@ class _Work:
     """Attention kernel forward and backward, softmax of eager attention not counted."""
     traffic: ElementwiseTraffic
     adapters: AdapterWork
+    dequantised: bool
+    """Matrices are in NF4 and become 16-bit ones for every product."""
     tensor: Passes
     context: Passes
     expert: Passes
@@ -151,6 +156,7 @@ def _work(
         core=core,
         traffic=elementwise_traffic(problem.model, block, shape, cases, dropout=workload.dropout > 0, flash=flash),
         adapters=adapter_work(block, imbalance, cases, workload.fine_tuning, device),
+        dequantised=is_quantised(problem),
         tensor=tensor_traffic(problem.model, block, cases, network, groups),
         context=context_traffic(block, cases, network, groups, core),
         expert=expert_traffic(problem.model, block, imbalance, cases, network, groups),
@@ -188,7 +194,10 @@ def _eager(shape: AttentionShape, cases: LayerCases, device: Device) -> tuple[Fl
 def _forward(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
     casts = cast_bytes(cases, work.attention.cast_elements + work.dense.cast_elements + work.routed.cast_elements)
     weights = work.attention.weights + work.dense.weights + work.routed.weights
-    casts = casts + np.where(cases.fact("casts_weights"), 6.0 * weights, 0.0)
+    if work.dequantised:
+        casts = casts + DEQUANTISATION_BYTES * weights
+    else:
+        casts = casts + np.where(cases.fact("casts_weights"), 6.0 * weights, 0.0)
     seconds: FloatColumn = (
         work.attention.forward
         + work.dense.forward
@@ -204,6 +213,8 @@ def _forward(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
 def _backward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
     linears = (work.attention, work.dense, work.routed)
     casts = cast_bytes(cases, np.sum([part.cast_elements for part in linears], axis=0))
+    if work.dequantised:
+        casts = casts + DEQUANTISATION_BYTES * np.sum([part.weights for part in linears], axis=0)
     input_gradient = (
         np.sum([part.input_gradient for part in linears], axis=0)
         + work.core[1]
@@ -232,6 +243,9 @@ def _selective(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
         return device.memory_seconds(traffic.forward) + traffic.operators * gap
 
     linears = work.attention.forward + work.dense.forward + work.routed.forward
+    if work.dequantised:
+        weights = work.attention.weights + work.dense.weights + work.routed.weights
+        linears = linears + device.memory_seconds(DEQUANTISATION_BYTES * weights)
     by_policy = cases.selective & (cases.table.recompute_modules == 0)
     products = ALTERNATE_PRODUCTS * linears + device.memory_seconds(work.traffic.forward) + work.traffic.operators * gap
     modules: FloatColumn = (
@@ -250,7 +264,8 @@ def _operators(work: _Work, cases: LayerCases) -> FloatColumn:
     linears = work.attention.operators + work.dense.operators + work.routed.operators
     between = work.traffic.operators * np.where(cases.compiled, COMPILED_OPERATORS, 1.0)
     traffic = work.tensor.collectives + work.context.collectives + work.expert.collectives
-    total: FloatColumn = linears + between + work.adapters.operators + COLLECTIVE_OPERATORS * traffic
+    dequantised = DEQUANTISATION_OPERATORS * linears if work.dequantised else 0.0
+    total: FloatColumn = linears + dequantised + between + work.adapters.operators + COLLECTIVE_OPERATORS * traffic
     return total
 
 

@@ -43,6 +43,8 @@ def optimizer_seconds(problem: Problem, groups: StepGroups, network: Network, de
     gradient = np.array(DTYPE_BYTES)[table.gradient_dtype]
     state = np.array(DTYPE_BYTES)[table.optimizer_state_dtype]
     parameter = np.array(DTYPE_BYTES)[table.parameter_dtype]
+    if problem.workload.fine_tuning is not None:
+        parameter = np.maximum(parameter, 2.0)  # adapters stay in 16 bit beside packed weights
     optimizer = problem.workload.optimizer
     states = STATES[optimizer] * np.minimum(state, STATE_BYTES.get(optimizer, 8.0))
     master = 4.0  # read and written once each, whether it is a copy or the stored weight

@@ -87,7 +87,6 @@ WORKLOAD: list[Case] = [
     (("workload", "dropout"), -0.1, ("workload", "dropout"), "greater_than_equal"),
     (("workload", "dropout"), "NaN", ("workload", "dropout"), "float_type"),
     (("workload", "batch"), 1, ("workload", "batch"), "extra_forbidden"),
-    (("workload", "fine_tuning"), {"method": "qlora"}, ("workload", "fine_tuning", "method"), "not_priced_yet"),
     (
         ("workload", "fine_tuning"),
         {"method": "lora", "rank": 0},
@@ -132,7 +131,6 @@ ESTIMATE_ONLY: list[Case] = [
     (("strategies", 1, "sequence_parallel"), 1, ("strategies", 1, "sequence_parallel"), "bool_type"),
     (("strategies", 1, "layers_per_stage"), [40, -1], ("strategies", 1, "layers_per_stage", 1), "greater_than_equal"),
     (("strategies", 1, "offload"), "activations", ("strategies", 1, "offload"), "not_priced_yet"),
-    (("strategies", 1, "parameter_dtype"), "nf4", ("strategies", 1, "parameter_dtype"), "not_priced_yet"),
     (("strategies", 1, "tp"), 2, ("strategies", 1, "tp"), "extra_forbidden"),
     (("detail",), "short", ("detail",), "literal_error"),
     (("learned",), 1, ("learned",), "bool_type"),

@@ -450,4 +450,10 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         "fine_tuning_unsupported",
         "qlora keeps weights in packed 4-bit blocks, which cannot be split (tensor_parallel_size 2)",
     ),
+    (
+        make_problem("llama-3-8b", h100(8), fine_tuning=FineTuning("qlora")),
+        {"framework": "fsdp2", "parameter_dtype": "fp32"},
+        "precision_unsupported_by_framework",
+        "qlora keeps what it does not quantise in 16 bit, not in parameter_dtype fp32",
+    ),
 ]

@@ -38,9 +38,10 @@ class TestModels:
 class TestWorkloads:
     @pytest.mark.parametrize("optimizer", ["adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum"])
     @pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8", "fp32"])
-    def test_priced(self, optimizer: Any, precision: Any) -> None:
+    @pytest.mark.parametrize("method", ["lora", "qlora"])
+    def test_priced(self, optimizer: Any, precision: Any, method: Any) -> None:
         check_workload_is_priced(
-            Workload(1024, 8, precision=precision, optimizer=optimizer, fine_tuning=FineTuning("lora"))
+            Workload(1024, 8, precision=precision, optimizer=optimizer, fine_tuning=FineTuning(method))
         )
 
     @pytest.mark.parametrize(
@@ -53,11 +54,6 @@ class TestWorkloads:
                 "optimizer adafactor is not priced yet",
             ),
             (Workload(1024, 8, precision="nvfp4"), ("workload", "precision"), "precision nvfp4 is not priced yet"),
-            (
-                Workload(1024, 8, fine_tuning=FineTuning("qlora")),
-                ("workload", "fine_tuning", "method"),
-                "method qlora is not priced yet",
-            ),
         ],
     )
     def test_not_priced(self, workload: Workload, loc: tuple[str, ...], message: str) -> None:

@@ -1,0 +1,50 @@
+"""QLoRA's frozen weights: which are stored in NF4, and in how many bytes (arXiv 2305.14314, section 3).
+
+bitsandbytes replaces the linear layers of the blocks; embedding, norms, biases, head and adapters stay in 16 bit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cost_models.architecture import Block, Linear
+from cost_models.problem import Problem
+
+PACKING: Final = 1 / 4
+"""Elements of 16-bit storage that hold one 4-bit weight (bitsandbytes' quant_storage)."""
+CONSTANT_BYTES: Final = 1 / 64 + 4 / (64 * 256)
+"""Of a weight: an 8-bit constant a block of 64, a fp32 one for 256 of those (double quantisation)."""
+CODE_BYTES: Final = 0.5
+DEQUANTISED_BYTES: Final = 2.0
+"""A weight on its way into a product: bitsandbytes multiplies in 16 bit (arXiv 2305.14314, equation 5). The product
+keeps the packed weight for backward, not its input (bitsandbytes since 0.43.2, pull request 1270)."""
+DEQUANTISATION_OPERATORS: Final = 3.0
+"""A product's own besides the product: constants dequantised, their mean added, weights dequantised
+(bitsandbytes.functional.dequantize_4bit with a nested state)."""
+
+
+def is_quantised(problem: Problem) -> bool:
+    """Whether the frozen matrices are in NF4."""
+    tuning = problem.workload.fine_tuning
+    return tuning is not None and tuning.method == "qlora"
+
+
+def quantised_weights(block: Block) -> int:
+    """Weights of a block that are stored in NF4."""
+    return sum(_elements(linear) * linear.copies for linear in block.linears)
+
+
+def mean_weight_bytes(problem: Problem) -> float:
+    """Of a weight on its way between ranks: what is sharded is sent as it is stored."""
+    model = problem.model
+    packed = sum(quantised_weights(model.blocks[kind]) for kind in model.layer_blocks)
+    return 2.0 * (1.0 - (1.0 - PACKING) * packed / model.parameters)
+
+
+def largest_matrix(block: Block) -> int:
+    """Weights of the block's largest matrix: products take one at a time."""
+    return max(_elements(linear) for linear in block.linears)
+
+
+def _elements(linear: Linear) -> int:
+    return linear.in_features * linear.out_features
