@@ -141,7 +141,7 @@ def test_where_the_host_is_too_small_the_verdict_says_by_how_much() -> None:
     needs = [max(memory["host_gib_per_node"].values()), memory["nvme_gib_per_node"]]
     assert [float(need) for need, *_ in misses] == [round(need) for need in needs]
     assert [float(miss) for *_, miss in misses] == [
-        round(need - room) for need, room in zip(needs, (30, 40), strict=True)
+        round(need - room) for need, room in zip(needs, (20, 40), strict=True)
     ]
 
 
