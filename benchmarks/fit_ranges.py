@@ -60,11 +60,6 @@ KERNELS: Final = {
     "kernels.attention_depth": Range(64, 512),
 }
 LINKS: Final = {
-    # Base and hop latencies of NCCL's own cost model (src/graph/tuning.cc: 6.6 to 14 us; NVLink ring 0.6 to 3.4 us a
-    # hop; network 2.7 to 14 us).
-    "links.base_seconds": Range(6.6e-6, 1.4e-5),
-    "links.intra_hop_seconds": Range(6e-7, 3.4e-6),
-    "links.inter_hop_seconds": Range(2.7e-6, 1.4e-5),
     # nccl-tests all_reduce over InfiniBand and EFA reaches half of its bus bandwidth between 1 and 64 MB on 8 NICs.
     "links.half_bytes": Range(1e5, 4e6),
     "links.efa_half_bytes": Range(1e6, 4e7),

@@ -1,11 +1,13 @@
 """Groups as collectives see them: latencies and bandwidths, worked out once for each distinct layout of ranks.
 
 A ring over domains leaves each of them through the NICs of all its ranks, so its bandwidth is what these add up to, at
-most that of the link inside. A tree joins domains in log2 steps (NCCL 2.4 double binary trees).
+most that of the link inside. A tree joins domains in log2 steps (NCCL 2.4 double binary trees). Steps of both are
+counted as in NCCL's src/graph/tuning.cc.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +16,7 @@ from cost_models.cluster import Cluster
 from cost_models.strategy import FloatColumn, IntColumn
 from cost_models.time.coefficients import LinkCoefficients
 from cost_models.time.placement import Group, domain_gpus, place
+from cost_models.time.protocols import Protocol
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,16 @@ class Channel:
     size: FloatColumn
     share: FloatColumn
     """(n - 1) / n: what a ring moves of a message."""
-    ring_seconds: FloatColumn
-    """Latency once round the ring."""
-    tree_seconds: FloatColumn
-    """Latency up and down the trees."""
+    gather_seconds: tuple[FloatColumn, ...]
+    """Latency once round the ring, by protocol."""
+    reduce_seconds: tuple[FloatColumn, ...]
+    """Latency twice round the ring or up and down the trees, whichever is less, by protocol."""
     bytes_per_s: FloatColumn
     """Bus bandwidth of a ring."""
     half_bytes: FloatColumn
     """Message at which it reaches half of that: more NICs need more bytes to fill them."""
+    exchange_seconds: FloatColumn
+    """Latency of an all-to-all."""
     exchange_seconds_per_byte: FloatColumn
     """Of an all-to-all, per byte that a rank sends; both levels of links work at the same time."""
     send_seconds: FloatColumn
@@ -57,45 +62,69 @@ class Channel:
         return replace(self, number=number)
 
 
-def channel(cluster: Cluster, links: LinkCoefficients, size: IntColumn, stride: IntColumn) -> Channel:
+def channel(
+    cluster: Cluster, links: LinkCoefficients, protocols: Sequence[Protocol], size: IntColumn, stride: IntColumn
+) -> Channel:
     """A group of `size` ranks, `stride` apart."""
     group = place(cluster, size, stride)
-    alone = group.size <= 1
+    some = np.where(group.size > 1, 1.0, 0.0)
     spread = group.domains > 1
     inside, nic = _inside_bandwidth(cluster, links, group), _nic_bandwidth(cluster, links, group)
     kept = (group.per_domain - 1) / group.size / inside
     left = (group.size - group.per_domain) / group.size / nic
-    across = _inter_hop_seconds(cluster, links)
-    hop = np.where(spread, across, links.intra_hop_seconds)
     efa = cluster.inter_node.kind == "efa"
+    latencies = [_Latency.of(cluster, links, protocol) for protocol in protocols]
+    plain, quick = latencies[0], latencies[-1]
     return Channel(
         size=group.size,
         share=(group.size - 1) / group.size,
-        ring_seconds=np.where(alone, 0.0, _ring_latency(links, across, group)),
-        tree_seconds=np.where(alone, 0.0, _tree_latency(links, across, group)),
+        gather_seconds=tuple(some * latency.ring(group, rounds=1) for latency in latencies),
+        reduce_seconds=tuple(
+            some * np.minimum(latency.ring(group, rounds=2), latency.tree(group)) for latency in latencies
+        ),
         bytes_per_s=np.where(spread, np.minimum(inside, group.per_domain * nic), inside),
         half_bytes=np.where(spread, group.per_domain * (links.efa_half_bytes if efa else links.half_bytes), 0.0),
+        # Every peer gets a message of its own; those to other domains are under way at the same time.
+        exchange_seconds=some
+        * (plain.ring_base + (group.size - 1) * quick.ring_inside + np.where(spread, plain.ring_across, 0.0)),
         exchange_seconds_per_byte=np.maximum(kept, left),
-        send_seconds=np.where(alone, 0.0, links.base_seconds + hop),
-        send_bytes_per_s=np.where(alone, np.inf, np.where(spread, nic, inside)),
+        send_seconds=some * (plain.ring_base + np.where(spread, plain.ring_across, plain.ring_inside)),
+        send_bytes_per_s=np.where(some > 0, np.where(spread, nic, inside), np.inf),
         nodes=group.nodes,
         node_share=np.where(spread, group.per_domain / domain_gpus(cluster), 1.0),
     )
 
 
-def _inter_hop_seconds(cluster: Cluster, links: LinkCoefficients) -> float:
-    return links.efa_hop_seconds if cluster.inter_node.kind == "efa" else links.inter_hop_seconds
+@dataclass(frozen=True)
+class _Latency:
+    """Of one protocol on the links of a cluster."""
 
+    ring_base: float
+    ring_inside: float
+    ring_across: float
+    tree_base: float
+    tree_inside: float
+    tree_across: float
 
-def _ring_latency(links: LinkCoefficients, hop_seconds: float, group: Group) -> FloatColumn:
-    inside = group.domains * (group.per_domain - 1) * links.intra_hop_seconds
-    return links.base_seconds + inside + (group.domains - 1) * hop_seconds
+    @classmethod
+    def of(cls, cluster: Cluster, links: LinkCoefficients, protocol: Protocol) -> _Latency:
+        inside = protocol.pcie if cluster.intra_node.kind == "pcie" else protocol.nvlink
+        across = protocol.network
+        if cluster.inter_node.kind == "efa":
+            across = (max(across[0], links.efa_hop_seconds), max(across[1], links.efa_hop_seconds))
+        return cls(protocol.ring_base, inside[0], across[0], protocol.tree_base, inside[1], across[1])
 
+    def ring(self, group: Group, *, rounds: int) -> FloatColumn:
+        """All steps of some rounds; as many of each round cross domains as there are domains but one."""
+        crossing = group.domains - 1
+        steps = (group.size - 1 - crossing) * self.ring_inside + crossing * self.ring_across
+        return self.ring_base + rounds * steps
 
-def _tree_latency(links: LinkCoefficients, hop_seconds: float, group: Group) -> FloatColumn:
-    inside = (group.per_domain - 1) * links.intra_hop_seconds
-    across = np.ceil(np.log2(group.domains)) * hop_seconds
-    return links.base_seconds + 2 * (inside + across)
+    def tree(self, group: Group) -> FloatColumn:
+        """A chain inside each domain and a tree over domains, up and down."""
+        inside = (group.per_domain - 1) * self.tree_inside
+        seconds: FloatColumn = self.tree_base + 2 * (inside + np.ceil(np.log2(group.domains)) * self.tree_across)
+        return seconds
 
 
 def _inside_bandwidth(cluster: Cluster, links: LinkCoefficients, group: Group) -> FloatColumn:

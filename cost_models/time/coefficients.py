@@ -30,9 +30,6 @@ class KernelCoefficients:
 class LinkCoefficients:
     """How collectives behave on any link."""
 
-    base_seconds: float
-    intra_hop_seconds: float
-    inter_hop_seconds: float
     efa_hop_seconds: float
     half_bytes: float
     efa_half_bytes: float

@@ -14,6 +14,7 @@ from cost_models.cluster import Cluster, MeasuredBandwidth
 from cost_models.strategy import FloatColumn, IntColumn
 from cost_models.time.channels import Channel, channel
 from cost_models.time.coefficients import Coefficients
+from cost_models.time.protocols import PROTOCOLS, Protocol
 
 
 @dataclass(frozen=True)
@@ -22,27 +23,34 @@ class Network:
 
     cluster: Cluster
     coefficients: Coefficients
+    protocols: tuple[Protocol, ...] = PROTOCOLS
 
     def channel(self, size: IntColumn, stride: IntColumn) -> Channel:
         """A group of `size` ranks, `stride` apart."""
-        return channel(self.cluster, self.coefficients.links, size, stride)
+        return channel(self.cluster, self.coefficients.links, self.protocols, size, stride)
 
     def all_gather(self, group: Channel, whole_bytes: FloatColumn) -> FloatColumn:
         """Every rank ends up with `whole_bytes`; a reduce-scatter of as much costs the same."""
-        return group.at(group.ring_seconds) + self._ring_seconds(group, whole_bytes, "all_gather")
+        return self._fastest(group, group.gather_seconds, self._ring_seconds(group, whole_bytes, "all_gather"))
 
     def all_reduce(self, group: Channel, whole_bytes: FloatColumn) -> FloatColumn:
         """A sum of `whole_bytes` on every rank; latency of a tree over domains where the ring's is longer."""
-        latency = group.at(np.minimum(2 * group.ring_seconds, group.tree_seconds))
-        return latency + 2 * self._ring_seconds(group, whole_bytes, "all_reduce")
+        return self._fastest(group, group.reduce_seconds, 2 * self._ring_seconds(group, whole_bytes, "all_reduce"))
 
     def all_to_all(self, group: Channel, sent_bytes: FloatColumn) -> FloatColumn:
         """Each rank sends `sent_bytes` in equal parts to all."""
-        return group.at(group.ring_seconds) + sent_bytes * group.at(group.exchange_seconds_per_byte)
+        return group.at(group.exchange_seconds) + sent_bytes * group.at(group.exchange_seconds_per_byte)
 
     def send(self, group: Channel, sent_bytes: FloatColumn) -> FloatColumn:
         """Point to point between neighbours of the group."""
         return group.at(group.send_seconds) + sent_bytes * group.at(1 / group.send_bytes_per_s)
+
+    def _fastest(self, group: Channel, latencies: tuple[FloatColumn, ...], moving: FloatColumn) -> FloatColumn:
+        """By the protocol that is the fastest for each message, given the seconds that its bytes alone take."""
+        best = group.at(latencies[0]) + moving / self.protocols[0].bandwidth
+        for protocol, latency in zip(self.protocols[1:], latencies[1:], strict=True):
+            np.minimum(best, group.at(latency) + moving / protocol.bandwidth, out=best)
+        return best
 
     def _ring_seconds(self, group: Channel, message_bytes: FloatColumn, collective: str) -> FloatColumn:
         """Once round the ring, without latency."""

@@ -118,7 +118,11 @@ def context_traffic(
 def expert_traffic(
     model: ModelArchitecture, block: Block, imbalance: float, cases: LayerCases, network: Network, groups: CaseGroups
 ) -> Passes:
-    """Dispatch and combine, as slow as the rank with the hottest expert."""
+    """Dispatch and combine, as slow as the rank with the hottest expert.
+
+    A token is sent once for each of its experts, as by Megatron-Core's all-to-all dispatcher; DeepEP and HybridEP, which
+    send it once to each rank or domain, move less.
+    """
     if block.experts is None:
         nothing = np.zeros(len(cases))
         return Passes(nothing, nothing, nothing)

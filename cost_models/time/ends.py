@@ -24,6 +24,7 @@ FUSED_LOSS_BYTES: Final = (4.0, 4.0)
 EMBEDDING_BYTES: Final = (4.0, 10.0)
 """Per element: a row read and written; backward adds into the gradient of the table (read, add, write in fp32)."""
 END_OPERATORS: Final = 20.0
+"""Assumed: the final norm, the projection, and the loss with its views and masks."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ TILES: Final = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.95), (128.0, 64.0, 0.80))
 """Output tiles of cuBLAS kernels with their efficiency against the largest: a smaller tile loads each operand more
 often per product. Guide above, section 4.2: 256x128 reaches the most, 64-wide tiles clearly less."""
 SPLIT_DEPTH: Final = 4096.0
-"""K from which kernels split the sum over several thread blocks (split-K), which softens wave quantisation."""
+"""K that one thread block sums at least; kernels split longer sums over several (split-K and stream-K, arXiv 2301.03598
+section 3), which softens wave quantisation. The depth is assumed: NVIDIA publishes no heuristics of cuBLAS."""
 LARGEST_SPLIT: Final = 4.0
+"""Assumed as well: partial sums cost memory traffic that grows with it."""
 ATTENTION_TILE: Final = 128.0
 """Queries that one thread block of a flash kernel holds (FlashAttention-2, section 3.3)."""
 USUAL_HEAD_DIM: Final = 128.0

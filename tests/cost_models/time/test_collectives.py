@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cost_models.cluster_input import resolve_cluster
 from cost_models.time.coefficients import default_coefficients
 from cost_models.time.collectives import Network
+from cost_models.time.protocols import Protocol
 
 GB = 1e9
 MESSAGE = np.array([8.0 * GB])
@@ -22,9 +23,6 @@ def network(nodes: int, **fields: Any) -> Network:
     """A100 nodes with 300 GB/s inside and 200 Gb/s a GPU outside, links without losses and latencies."""
     perfect = replace(
         default_coefficients().links,
-        base_seconds=0.0,
-        intra_hop_seconds=0.0,
-        inter_hop_seconds=0.0,
         efa_hop_seconds=0.0,
         half_bytes=0.0,
         efa_half_bytes=0.0,
@@ -40,7 +38,8 @@ def network(nodes: int, **fields: Any) -> Network:
         "inter_node": {"kind": "infiniband", "gbps_per_gpu": 200},
         **fields,
     }
-    return Network(resolve_cluster(given_cluster), replace(default_coefficients(), links=perfect))
+    protocols = (Protocol(1.0, 0.0, 0.0, (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),)
+    return Network(resolve_cluster(given_cluster), replace(default_coefficients(), links=perfect), protocols)
 
 
 def seconds(net: Network, collective: str, size: int, stride: int = 1) -> float:
@@ -85,7 +84,7 @@ class TestAcrossDomains:
     def test_a_message_of_the_half_size_takes_twice_as_long_as_its_bytes(self) -> None:
         net = network(2)
         half = replace(net.coefficients, links=replace(net.coefficients.links, half_bytes=GB))
-        slow = Network(net.cluster, half)
+        slow = Network(net.cluster, half, net.protocols)
         assert seconds(slow, "all_gather", 16) == pytest.approx(2 * seconds(net, "all_gather", 16))
 
 

@@ -20,6 +20,7 @@ from cost_models.rules import violations
 from cost_models.stages import all_stages, bounding_stages
 from cost_models.strategy import StrategyTable
 from cost_models.time import estimate_time
+from cost_models.time.coefficients import default_coefficients
 from cost_models.workload import FineTuning
 from tests.cost_models.problems import a100, h100, make_problem, megatron, resolved
 
@@ -275,6 +276,22 @@ class TestColumns:
     )
     def test_no_strategy_beats_65_percent_of_the_peak(self, model: str, cluster: dict[str, Any]) -> None:
         assert utilisation(make_problem(model, cluster, sequence_length=8192)).max() < 0.65
+
+    @pytest.mark.parametrize("sequence_length", [2048, 131_072])
+    @pytest.mark.parametrize("cluster", [h100(4), a100(4)])
+    def test_no_step_is_shorter_than_its_products(self, cluster: dict[str, Any], sequence_length: int) -> None:
+        """Whatever the length: attention counts as a model's FLOP in full, its masked half costs kernels nothing."""
+        problem = make_problem("llama-3-8b", cluster, sequence_length=sequence_length)
+        table = mixed_table(problem)
+        estimate = estimate_time(problem, table, all_stages(problem.model, table))
+        generation = default_coefficients().generation(problem.cluster.gpu.generation)
+        attention = 32 * 12 * 4096 * sequence_length * problem.workload.tokens
+        products = (estimate.hardware_flops - attention) / generation.gemm
+        masked = 0.5 * attention / max(generation.flash_forward, generation.flash_backward)
+        seconds = (products + masked) / estimate.peak_flops_per_s / problem.cluster.gpus
+        none = table.is_choice("activation_checkpointing", "none")
+        assert none.any()
+        assert (seconds[none] < estimate.step_seconds[none]).all()
 
 
 def utilisation(problem: Problem) -> Any:
