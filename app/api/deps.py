@@ -67,7 +67,7 @@ def search_service(request: Request) -> SearchService:
 
 
 def search_id(
-    id: Annotated[str, Path(description="The search's id.", examples=["0193a0e5-0000-7000-8000-000000000000"])],
+    id: Annotated[str, Path(description="The search's id, as `POST searches` answered it.")],
 ) -> str:
     """An id as this service makes them; anything else names no search."""
     if not IDENTIFIER.fullmatch(id):
