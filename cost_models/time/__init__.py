@@ -16,6 +16,7 @@ from cost_models.time.cases import layer_cases
 from cost_models.time.ceiling import below_ceiling, fastest_seconds
 from cost_models.time.coefficients import Coefficients, default_coefficients
 from cost_models.time.collectives import Network
+from cost_models.time.communication import case_groups
 from cost_models.time.data_parallel import data_parallel_traffic, exposed_seconds
 from cost_models.time.device import device_of
 from cost_models.time.ends import embedding_seconds, head_seconds
@@ -37,10 +38,12 @@ def estimate_time(
     device = device_of(problem.cluster.gpu, used)
     network = Network(problem.cluster, used)
     cases, case = layer_cases(problem, table, used)
-    ends = (embedding_seconds(problem, cases, network, device), head_seconds(problem, cases, network, device))
-    layers = layer_seconds(problem, cases, network, device)
+    near = case_groups(network, cases)
+    embedding = embedding_seconds(problem, cases, network, near, device)
+    head = head_seconds(problem, cases, network, near, device)
+    layers = layer_seconds(problem, cases, network, near, device)
     picked = pick_stages(stages, table, case)
-    costs = pipeline_costs(problem, picked, layers, ends)
+    costs = pipeline_costs(problem, picked, layers, (embedding, head))
     pipeline, stage = picked.pipeline, costs.slowest
     groups = step_groups(problem, table, pipeline, costs, network)
     count = groups.micro_batches[groups.number]

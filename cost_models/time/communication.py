@@ -120,8 +120,8 @@ def expert_traffic(
 ) -> Passes:
     """Dispatch and combine, as slow as the rank with the hottest expert.
 
-    A token is sent once for each of its experts, as by Megatron-Core's all-to-all dispatcher; DeepEP and HybridEP, which
-    send it once to each rank or domain, move less.
+    A token is sent once for each of its experts, as by Megatron-Core's all-to-all dispatcher. DeepEP and HybridEP send
+    it once to each rank or domain, which is less.
     """
     if block.experts is None:
         nothing = np.zeros(len(cases))

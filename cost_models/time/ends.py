@@ -11,7 +11,7 @@ from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.collectives import Network
-from cost_models.time.communication import case_groups, element_bytes
+from cost_models.time.communication import CaseGroups, element_bytes
 from cost_models.time.device import Device
 from cost_models.time.operators import Gemm, gemm_seconds
 from cost_models.vocabulary import padded_vocabulary
@@ -45,7 +45,9 @@ class EndSeconds:
         return self.forward + self.input_gradient + self.weight_gradient + self.tensor
 
 
-def embedding_seconds(problem: Problem, cases: LayerCases, network: Network, device: Device) -> EndSeconds:
+def embedding_seconds(
+    problem: Problem, cases: LayerCases, network: Network, groups: CaseGroups, device: Device
+) -> EndSeconds:
     """Look-up and its gradient, split over the vocabulary by tensor parallelism."""
     model = problem.model
     elements = cases.shard_tokens * model.hidden_size
@@ -58,13 +60,15 @@ def embedding_seconds(problem: Problem, cases: LayerCases, network: Network, dev
         + END_OPERATORS / 4 * device.kernels.operator_seconds,
         input_gradient=zero,
         weight_gradient=zero if frozen else device.memory_seconds(elements * EMBEDDING_BYTES[1]),
-        tensor=_tensor_passes(problem, cases, network, passes=2.0),
+        tensor=_tensor_passes(problem, cases, network, groups, passes=2.0),
         weights=weights,
         trained=zero if frozen else weights,
     )
 
 
-def head_seconds(problem: Problem, cases: LayerCases, network: Network, device: Device) -> EndSeconds:
+def head_seconds(
+    problem: Problem, cases: LayerCases, network: Network, groups: CaseGroups, device: Device
+) -> EndSeconds:
     """Final norm, output projection over the padded vocabulary, and the loss."""
     model = problem.model
     hidden = np.full(len(cases), float(model.hidden_size))
@@ -90,7 +94,7 @@ def head_seconds(problem: Problem, cases: LayerCases, network: Network, device: 
         forward=forward + device.memory_seconds(logits * loss[0]) + issue,
         input_gradient=dgrad + device.memory_seconds(logits * loss[1]) + issue,
         weight_gradient=zero if frozen else wgrad + device.memory_seconds(accumulated),
-        tensor=_tensor_passes(problem, cases, network, passes=2.0),
+        tensor=_tensor_passes(problem, cases, network, groups, passes=2.0),
         weights=weights,
         trained=zero if frozen else weights,
     )
@@ -101,8 +105,10 @@ def _frozen(problem: Problem, part: str) -> bool:
     return fine_tuning is not None and part not in fine_tuning.modules_to_save
 
 
-def _tensor_passes(problem: Problem, cases: LayerCases, network: Network, *, passes: float) -> FloatColumn:
-    group = case_groups(network, cases).tensor
+def _tensor_passes(
+    problem: Problem, cases: LayerCases, network: Network, groups: CaseGroups, *, passes: float
+) -> FloatColumn:
+    group = groups.tensor
     message = cases.tokens * problem.model.hidden_size * element_bytes(cases)
     one: FloatColumn = np.where(
         cases.table.sequence_parallel, network.all_gather(group, message), network.all_reduce(group, message) / 2

@@ -16,7 +16,6 @@ from cost_models.time.collectives import Network
 from cost_models.time.communication import (
     CaseGroups,
     Passes,
-    case_groups,
     context_traffic,
     element_bytes,
     expert_traffic,
@@ -92,9 +91,10 @@ class _Work:
     expert: Passes
 
 
-def layer_seconds(problem: Problem, cases: LayerCases, network: Network, device: Device) -> LayerSeconds:
+def layer_seconds(
+    problem: Problem, cases: LayerCases, network: Network, groups: CaseGroups, device: Device
+) -> LayerSeconds:
     """All kinds of blocks of the model, stacked to (u, k)."""
-    groups = case_groups(network, cases)
     kinds = [_block_seconds(problem, block, cases, network, groups, device) for block in problem.model.blocks]
     return LayerSeconds(
         **{f.name: np.stack([getattr(kind, f.name) for kind in kinds], axis=1) for f in fields(LayerSeconds)}
