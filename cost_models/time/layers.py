@@ -26,16 +26,17 @@ from cost_models.time.elementwise import ElementwiseTraffic, Traffic, elementwis
 from cost_models.time.linears import LinearSeconds, dense_feed_forward, dense_linears, routed_linears
 from cost_models.time.lora import AdapterWork, adapter_work
 from cost_models.time.operators import AttentionShape, eager_products, flash_seconds, gemm_seconds, visible_span
+from cost_models.time.orthogonal import dense_and_routed_seconds
 from cost_models.time.precision import cast_bytes
 
 COMPILED_OPERATORS: Final = 0.35
-"""Element-wise operators left after torch.compile has fused them: about one between two matrix products."""
+"""Assumed: element-wise operators left after torch.compile has fused them: about one between two matrix products."""
 BACKWARD_OPERATORS: Final = 1.25
-"""Backward issues about twice the kernels, from C++ and without the modules' Python."""
+"""Assumed: backward issues about twice the kernels, from C++ and without the modules' Python."""
 CHECKPOINT_OPERATORS: Final = 15.0
-"""A checkpointed layer saves and restores the states of the random generators and detaches its inputs."""
+"""Assumed: a checkpointed layer saves and restores the states of the random generators and detaches its inputs."""
 COLLECTIVE_OPERATORS: Final = 4.0
-"""A collective of torch.distributed costs the CPU as much as some operators: stream events, work objects."""
+"""Assumed: a collective of torch.distributed costs the CPU as much as some operators (stream events, work objects)."""
 DEQUANTISATION_BYTES: Final = CODE_BYTES + DEQUANTISED_BYTES
 """Read and written for each weight, in forward and again in backward and recomputation."""
 ALTERNATE_PRODUCTS: Final = 0.5
@@ -62,6 +63,9 @@ class LayerSeconds:
     routed_weights: FloatColumn
     dense_trained: FloatColumn
     routed_trained: FloatColumn
+    dense_orthogonal: FloatColumn
+    """Muon's step on one rank that has every matrix of the dense layout."""
+    routed_orthogonal: FloatColumn
 
     @property
     def once(self) -> FloatColumn:
@@ -119,6 +123,8 @@ def _block_seconds(
     experts_again = np.maximum(full, cases.recomputes("moe"))
     dense = work.attention.weights + work.dense.weights + block.norm_parameters
     frozen = problem.workload.fine_tuning is not None
+    muon = problem.workload.optimizer == "muon" and not frozen
+    orthogonal = dense_and_routed_seconds(block, device) if muon else (0.0, 0.0)
     return LayerSeconds(
         forward=forward + idle,
         input_gradient=input_gradient + late,
@@ -134,6 +140,8 @@ def _block_seconds(
         routed_weights=work.routed.weights,
         dense_trained=work.adapters.weights if frozen else dense,
         routed_trained=work.routed.trained_weights,
+        dense_orthogonal=np.full(len(cases), orthogonal[0]),
+        routed_orthogonal=orthogonal[1] / cases.expert,
     )
 
 
