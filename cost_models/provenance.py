@@ -23,6 +23,12 @@ CALIBRATED_TIME: Final = frozenset(
 """GPU generations and frameworks with ten and more public measured step times among the runs that the coefficients of
 `cost_models.time` were set on."""
 
+OLD_RUNS: Final = {
+    "deepspeed": "Step time: every public measured run of deepspeed is from 2020 and 2021; its ZeRO-3 over several "
+    "nodes is priced as slow as it was then, today's versions are likely faster.",
+}
+"""Frameworks whose runs are of software that has changed since."""
+
 
 def time_provenance(problem: Problem, framework: int) -> str:
     """`calibrated`, `analytical`, or `extrapolated` for a GPU that the catalog does not know."""
@@ -46,7 +52,7 @@ def provenance_notes(problem: Problem, framework: int) -> list[str]:
         "generation's coefficients are used.",
         "extrapolated": f"Step time and memory: {gpu.name} is not in the catalog and is priced from its datasheet.",
     }
-    return [
-        words[time_provenance(problem, framework)],
-        "Memory: analytical formulas; no learned correction is applied.",
-    ]
+    memory = "Memory: analytical formulas; no learned correction is applied."
+    if name in OLD_RUNS:
+        return [words[time_provenance(problem, framework)], OLD_RUNS[name], memory]
+    return [words[time_provenance(problem, framework)], memory]

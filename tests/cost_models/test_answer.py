@@ -83,6 +83,11 @@ class TestProvenance:
         assert answer(LLAMA, megatron(4, 4))["provenance"]["time"] == "calibrated"
         assert answer(LLAMA, {"framework": "deepspeed", "zero_stage": 3})["provenance"]["time"] == "analytical"
 
+    def test_a_framework_known_from_old_runs_only_says_so(self) -> None:
+        notes = answer(LLAMA, {"framework": "deepspeed", "zero_stage": 3})["provenance"]["notes"]
+        assert any("2020 and 2021" in note for note in notes)
+        assert not any("2020" in note for note in answer(LLAMA, megatron(4, 4))["provenance"]["notes"])
+
     def test_an_unknown_gpu_is_extrapolated_and_says_so(self) -> None:
         gpu = {
             "name": "accelerator-x",
