@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 
 import structlog
@@ -46,7 +47,7 @@ class _Keeper:
         self._thread = threading.Thread(target=self._keep, name="embedded-worker", daemon=True)
 
     def start(self) -> None:
-        self._process.start()
+        self._start_process()
         self._thread.start()
 
     def stop(self) -> None:
@@ -73,7 +74,17 @@ class _Keeper:
             log.warning("worker_died", pid=self._process.pid, exit_code=self._process.exitcode)
             self._take_back_jobs()
             self._process = self._spawn()
+            self._start_process()
+
+    def _start_process(self) -> None:
+        # The worker inherits the mask: Ctrl-C in a terminal reaches the whole group, and would end it with a traceback
+        # while it still imports. It is ended by its parent, after the last request.
+        resource_tracker.ensure_running()  # unblocks the signal when it starts, so it must run by now
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _take_back_jobs(self) -> None:
         # This worker is known to be dead, so nobody need wait until its lease runs out.
@@ -88,7 +99,7 @@ class _Keeper:
 
 
 def _work_beside_parent(settings: Settings, name: str) -> None:
-    # Ctrl-C in a terminal reaches the whole group; this process is ended by its parent, after the last request.
+    # A terminal that is closed hangs up its whole group: again a matter of the parent.
     os.setsid()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     configure_logging(settings)

@@ -84,6 +84,15 @@ class TestEmbeddedWorker:
         assert search.status == "succeeded", search.error
         assert client.trials(search_id) == list(range(LONG_REQUEST["budget"]["trials"]))
 
+    def test_leaves_ctrl_c_to_the_server_from_its_first_moment(
+        self, server: subprocess.Popen[bytes], client: Client
+    ) -> None:
+        pid = await_worker(server)
+        os.kill(pid, signal.SIGINT)
+        search = client.await_end(client.searches.create(REQUEST, labels={}).id)
+        assert search.status == "succeeded", search.error
+        assert worker_of(server) == pid
+
     @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
     def test_ends_with_the_server(self, server: subprocess.Popen[bytes], client: Client, how: signal.Signals) -> None:
         pid = await_worker(server)
