@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -40,11 +41,16 @@ def balanced_layout(model: ModelArchitecture, pipeline: int, virtual: int) -> tu
     but of equally busy stages the first and the last get their layers last. Ties go to the later stage, which keeps
     fewer micro-batches in flight (arXiv 2104.04473, section 2.2).
     """
-    stages = _spread(model.layers - pipeline * virtual, [0.0] * (pipeline - 1) + [head_cost_in_layers(model)])
+    return _balanced(model.layers, head_cost_in_layers(model), pipeline, virtual)
+
+
+@lru_cache(maxsize=4096)
+def _balanced(layers: int, head: float, pipeline: int, virtual: int) -> tuple[int, ...]:
+    stages = _spread(layers - pipeline * virtual, [0.0] * (pipeline - 1) + [head])
     layout = [0] * (pipeline * virtual)
     for stage, extra in enumerate(stages):
         ends = [0.0] * virtual
-        ends[-1] += head_cost_in_layers(model) if stage == pipeline - 1 else 0.0
+        ends[-1] += head if stage == pipeline - 1 else 0.0
         layout[stage::pipeline] = [1 + more for more in _spread(extra, ends)]
     return tuple(layout)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -37,13 +38,15 @@ class StageRows:
         return len(self.row)
 
 
-def block_counts(model: ModelArchitecture, layout: tuple[int, ...]) -> IntColumn:
-    """Layers of each distinct block in each chunk of a layout, shape (chunks, k)."""
-    kinds = np.array(model.layer_blocks, dtype=np.int64)
+# Layouts come back in every block of a sweep; the arrays are shared, so nobody may write into them.
+@lru_cache(maxsize=4096)
+def block_counts(layer_blocks: tuple[int, ...], kinds: int, layout: tuple[int, ...]) -> IntColumn:
+    """Layers of each of k distinct blocks in each chunk of a layout, shape (chunks, k)."""
     ends = np.cumsum(layout)
-    cumulative = np.zeros((len(kinds) + 1, len(model.blocks)), dtype=np.int64)
-    cumulative[1:] = np.cumsum(kinds[:, None] == np.arange(len(model.blocks)), axis=0)
+    cumulative = np.zeros((len(layer_blocks) + 1, kinds), dtype=np.int64)
+    cumulative[1:] = np.cumsum(np.array(layer_blocks)[:, None] == np.arange(kinds), axis=0)
     counts: IntColumn = cumulative[ends] - cumulative[np.concatenate([[0], ends[:-1]])]
+    counts.flags.writeable = False
     return counts
 
 
@@ -74,8 +77,9 @@ class _Held:
 
 
 def _held(model: ModelArchitecture, layout: tuple[int, ...], pipeline: int) -> _Held:
+    kinds = len(model.blocks)
     # chunk c lives on rank c mod pipeline
-    chunks = block_counts(model, layout).reshape(-1, pipeline, len(model.blocks))
+    chunks = block_counts(model.layer_blocks, kinds, layout).reshape(-1, pipeline, kinds)
     return _Held(np.arange(pipeline), chunks, pipeline)
 
 

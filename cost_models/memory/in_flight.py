@@ -7,6 +7,7 @@ priced as they are. Few (layout, schedule, micro-batch count) combinations occur
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -48,16 +49,19 @@ def in_flight(problem: Problem, table: StrategyTable, stages: StageRows) -> InFl
     alone = table.pipeline_parallel_size == 1
     schedule = np.where(alone, code("pipeline_schedule", "1f1b"), table.pipeline_schedule)
     first, which = distinct_rows([table.layers_per_stage, table.pipeline_parallel_size, schedule, count])
-    kinds = len(problem.model.blocks)
-    answers = []
-    for row in first:
-        pipeline = int(table.pipeline_parallel_size[row])
-        layout = table.layouts[table.layers_per_stage[row]]
-        held = _held_micro_batches(int(schedule[row]), pipeline, len(layout) // pipeline, int(count[row]))
-        blocks = block_counts(problem.model, layout).reshape(-1, pipeline, kinds)
-        answers.append(
-            np.concatenate([np.einsum("sc,csk->sk", held, blocks), held[:, :1], held[:, -1:]], axis=1, dtype=np.float64)
+    model = problem.model
+    answers = [
+        _held_layers(
+            model.layer_blocks,
+            len(model.blocks),
+            table.layouts[table.layers_per_stage[row]],
+            int(table.pipeline_parallel_size[row]),
+            int(schedule[row]),
+            int(count[row]),
         )
+        for row in first
+    ]
+    kinds = len(model.blocks)
     offsets = np.concatenate([[0], np.cumsum([len(answer) for answer in answers])]).astype(np.int64)
     columns = np.ascontiguousarray(np.concatenate(answers).T)
     rows = offsets[which][stages.row] + stages.stage
@@ -66,6 +70,19 @@ def in_flight(problem: Problem, table: StrategyTable, stages: StageRows) -> InFl
         entering=columns[kinds][rows],
         leaving=columns[kinds + 1][rows],
     )
+
+
+@lru_cache(maxsize=4096)
+def _held_layers(
+    layer_blocks: tuple[int, ...], kinds: int, layout: tuple[int, ...], pipeline: int, schedule: int, count: int
+) -> FloatColumn:
+    """(pipeline, kinds + 2): layers times micro-batches by kind, then micro-batches of the first and the last chunk."""
+    held = _held_micro_batches(schedule, pipeline, len(layout) // pipeline, count)
+    blocks = block_counts(layer_blocks, kinds, layout).reshape(-1, pipeline, kinds)
+    columns = np.concatenate([np.einsum("sc,csk->sk", held, blocks), held[:, :1], held[:, -1:]], axis=1)
+    result: FloatColumn = columns.astype(np.float64)
+    result.flags.writeable = False
+    return result
 
 
 def _held_micro_batches(schedule: int, pipeline: int, chunks: int, count: int) -> IntColumn:
