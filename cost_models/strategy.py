@@ -119,6 +119,8 @@ class StrategyTable:
 
     def take(self, rows: npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_] | slice) -> StrategyTable:
         """The given rows, in the given order; layouts are shared."""
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
+            return self
         return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
     def is_choice(self, field: str, *choices: str | None) -> BoolColumn:

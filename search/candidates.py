@@ -61,6 +61,8 @@ class Candidates:
 
     def take(self, rows: Rows) -> Candidates:
         """The given rows, in the given order."""
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
+            return self
         columns: Mapping[str, Any] = {name: getattr(self, name)[rows] for name in _SCORES}
         return replace(self, table=self.table.take(rows), **columns)
 
@@ -81,5 +83,8 @@ _SCORES: Final = tuple(f.name for f in fields(Candidates) if f.name != "table")
 
 def join(parts: Sequence[Candidates]) -> Candidates:
     """All rows of all parts, in order."""
+    parts = [part for part in parts if len(part)] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
     columns: Mapping[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _SCORES}
     return Candidates(table=concatenate([part.table for part in parts]), **columns)

@@ -75,13 +75,19 @@ class Keeper:
         self.evaluated += len(block)
         plans = block.take(block.acceptable)
         if len(plans):
-            self._best = _first(join([self._best, _first(plans, SHORTLIST)]), SHORTLIST)
+            self._best = _first(join([self._best, self._contenders(plans)]), SHORTLIST)
             self._families = _best_of_each_family(join([self._families, _best_of_each_family(plans)]))
             self._front = front_of(join([self._front, front_of(plans)]))
-        self._tight = _first(join([self._tight, block.take(block.tight)]), NEAREST)
-        self._late = _first(join([self._late, block.take(block.fits & ~block.in_time)]), NEAREST)
+        self._tight = _with(self._tight, block.take(block.tight))
+        self._late = _with(self._late, block.take(block.fits & ~block.in_time))
         if not self.fits_something:
             self.add_nearest(block.take(~block.fits))
+
+    def _contenders(self, plans: Candidates) -> Candidates:
+        """Plans that may enter the shortlist."""
+        if len(self._best) == SHORTLIST:
+            plans = plans.take(plans.objective <= self._best.objective[-1])
+        return _first(plans, SHORTLIST)
 
     def add_nearest(self, misses: Candidates) -> None:
         """Keep the nearest of candidates that do not fit."""
@@ -140,6 +146,10 @@ def front_of(candidates: Candidates) -> Candidates:
     """The front of step time against peak memory, fastest first."""
     kept = candidates.take(front(candidates.step_seconds, candidates.peak_bytes))
     return kept.take(np.argsort(kept.step_seconds, kind="stable"))
+
+
+def _with(nearly: Candidates, more: Candidates) -> Candidates:
+    return _first(join([nearly, more]), NEAREST) if len(more) else nearly
 
 
 def _first(candidates: Candidates, count: int) -> Candidates:
