@@ -100,6 +100,10 @@ class Framework:
     """With a pipeline gradients are reduced, and sharded, only after the last micro-batch."""
     autocast_weight_copies: bool
     """fp32 weights have a 16-bit copy from forward to the end of backward (torch.autocast's weight cache)."""
+    flat_optimizer: bool
+    """The optimizer steps flattened weights, which have no rows and columns."""
+    muon_by_tensor: bool
+    """With Muon ranks share the states tensor by tensor, embedding and head too, and cut none."""
     foreach_optimizer: bool
     """The optimizer's step makes a temporary as large as the trained weights (torch foreach Adam)."""
     regathers_sequence_parallel_inputs: bool

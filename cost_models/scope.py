@@ -9,7 +9,6 @@ from cost_models.architecture import ModelArchitecture
 from cost_models.errors import InvalidInput, UnsupportedModel
 from cost_models.workload import Workload
 
-UNPRICED_OPTIMIZERS: Final = ("adafactor", "muon")
 UNPRICED_PRECISIONS: Final = ("nvfp4",)
 UNPRICED_OFFLOADS: Final = ("activations",)
 CODE: Final = "not_priced_yet"
@@ -29,8 +28,7 @@ def check_model_is_priced(model: ModelArchitecture) -> None:
 
 
 def check_workload_is_priced(workload: Workload) -> None:
-    """Optimizer and precision."""
-    _check(("workload", "optimizer"), workload.optimizer, UNPRICED_OPTIMIZERS)
+    """Precision."""
     _check(("workload", "precision"), workload.precision, UNPRICED_PRECISIONS)
 
 

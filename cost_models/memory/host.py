@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.memory.facts import stored_bytes
+from cost_models.memory.moments import SparedMoments
 from cost_models.memory.states import Sharding, state_bytes_per_weight
 from cost_models.memory.weights import HeaviestWeights, expert_ranks
 from cost_models.problem import Problem
@@ -28,7 +29,9 @@ class HostNeeds:
     nvme: FloatColumn
 
 
-def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights, shards: Sharding) -> HostNeeds:
+def host_needs(
+    problem: Problem, table: StrategyTable, weights: HeaviestWeights, shards: Sharding, spared: SparedMoments | None
+) -> HostNeeds:
     """What the ranks of one node keep off the GPUs: those of the stage with most weights."""
     ranks = float(problem.cluster.gpus_per_node)
     states = table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme")
@@ -46,10 +49,17 @@ def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights,
     def of_states(bytes_per_weight: FloatColumn) -> _Held:
         return of_ranks(bytes_per_weight, shards.states, weights.trainable_dense, weights.trainable_expert)
 
+    def of_moments(share: FloatColumn) -> _Held:
+        whole = of_states(share * per_state)
+        if spared is None:
+            return whole
+        without = of_ranks(share, shards.states, spared.dense, spared.expert)
+        return _Held(whole.dense - without.dense, whole.expert - without.expert)
+
     stored = of_ranks(per_weight, shards.weights, weights.dense, weights.expert)
-    optimizer = of_states(fraction * (per_state + _HOST_GRADIENT_BYTES))
+    moments = of_moments(fraction).total + of_states(fraction * _HOST_GRADIENT_BYTES).total
     staging = of_states(np.where(states, _PINNED_BYTES, 0.0))
-    offloaded = optimizer.total + np.where(parameters, stored.total, 0.0)
+    offloaded = moments + np.where(parameters, stored.total, 0.0)
     steady = np.where(nvme, 0.0, offloaded) + staging.total
     alike = _alike(problem, table)
     stored_once = stored.once(alike, shards, shards.weights)
@@ -63,7 +73,7 @@ def host_needs(problem: Problem, table: StrategyTable, weights: HeaviestWeights,
     # A full checkpoint is gathered on one rank. Of a sharded one, what lies on GPUs is staged, replicas once
     # (torch.distributed.checkpoint's dedup_save_plans); what is offloaded is written from where it lies.
     staged = np.where(parameters, 0.0, stored_once)
-    staged = staged + of_states((1.0 - fraction) * per_state).once(alike, shards, shards.states)
+    staged = staged + of_moments(1.0 - fraction).once(alike, shards, shards.states)
     save = np.where(table.is_choice("checkpoint_saving", "full"), whole, staged)
     parts = {"steady": steady, "load_peak": steady + load, "checkpoint_peak": steady + save}
     return HostNeeds(parts, np.where(nvme, offloaded, 0.0))

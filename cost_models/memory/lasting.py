@@ -13,10 +13,24 @@ from cost_models.memory.facts import dtype_bytes, flag, number
 from cost_models.memory.host import host_needs
 from cost_models.memory.in_flight import micro_batches
 from cost_models.memory.load import device_load_bytes
+from cost_models.memory.moments import (
+    MATRIX_OPTIMIZERS,
+    SparedMoments,
+    matrix_elements,
+    spared_moments,
+    step_temporaries,
+)
 from cost_models.memory.overhead import communicator_bytes, workspace_bytes
-from cost_models.memory.states import sharding, state_bytes
+from cost_models.memory.states import per_moment, sharding, state_bytes
 from cost_models.memory.tokens import compute_bytes
-from cost_models.memory.weights import block_weights, end_weights, heaviest_weights, local_weights
+from cost_models.memory.weights import (
+    BlockWeights,
+    LocalWeights,
+    block_weights,
+    end_weights,
+    heaviest_weights,
+    local_weights,
+)
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
@@ -91,7 +105,6 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
     weights = local_weights(problem, table, stages, ends)
     states = state_bytes(problem, table, stages, weights, shards)
     buffer = buffers(table, stages, weights, block, ends, shards, compute_bytes(table))
-    trained = weights.trainable_dense + weights.trainable_expert
     lasting = Lasting(
         parameters=states.parameters,
         gradients=states.gradients,
@@ -99,7 +112,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         optimizer_states=states.optimizer_states,
         weight_copies=_copy_bytes(problem, table)[row] * weights.matrices,
         step_gradients=states.step_gradients,
-        step_states=_step_bytes(table)[row] * trained,
+        step_states=_step_states(problem, table, stages, weights, block),
         buffers_forward=buffer.forward,
         buffers_backward=buffer.backward,
         buffers_optimizer=buffer.optimizer,
@@ -108,8 +121,20 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         expandable=table.expandable_segments[row],
     )
     heaviest = heaviest_weights(weights, stages)
-    host = host_needs(problem, table, heaviest, shards)
+    host = host_needs(problem, table, heaviest, shards, _least_spared(problem, table, stages, weights))
     return lasting, LastingNeeds(device_load_bytes(table, stages, heaviest, states), host.by_part, host.nvme)
+
+
+def _least_spared(
+    problem: Problem, table: StrategyTable, stages: StageRows, weights: LocalWeights
+) -> SparedMoments | None:
+    """(n,) moments that matrices of any stage do without; exact where there is one stage."""
+    if problem.workload.optimizer not in MATRIX_OPTIMIZERS:
+        return None
+    spared = spared_moments(problem, table, stages, weights, per_moment(problem, table))
+    return SparedMoments(
+        np.minimum.reduceat(spared.dense, stages.start), np.minimum.reduceat(spared.expert, stages.start)
+    )
 
 
 def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
@@ -131,12 +156,33 @@ def _copy_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
     return eight_bit + np.where(cast & (not frozen), 2.0, 0.0)
 
 
+def _step_states(
+    problem: Problem, table: StrategyTable, stages: StageRows, weights: LocalWeights, block: BlockWeights
+) -> FloatColumn:
+    trained = weights.trainable_dense + weights.trainable_expert
+    if problem.workload.optimizer not in MATRIX_OPTIMIZERS:
+        return _step_bytes(table)[stages.row] * trained
+    here = np.where(table.is_choice("offload", "none", "activations"), 1.0, 0.0)[stages.row]
+    one_by_one = here * step_temporaries(problem, table, stages, weights, block)
+    if problem.workload.optimizer == "muon":
+        # Whole matrices, whatever is sharded; AdamW steps the others.
+        others = trained - matrix_elements(problem, table, stages)
+        return one_by_one + _step_bytes(table)[stages.row] * others
+    return one_by_one / _shard_ranks(table)[stages.row]
+
+
 def _step_bytes(table: StrategyTable) -> FloatColumn:
     """torch's foreach Adam makes the square roots of all second moments at once (torch/optim/adam.py)."""
-    sharded = np.where(
+    here = table.is_choice("offload", "none", "activations")
+    return np.where(
+        flag(table, "foreach_optimizer") & here, dtype_bytes(table.optimizer_state_dtype), 0.0
+    ) / _shard_ranks(table)
+
+
+def _shard_ranks(table: StrategyTable) -> FloatColumn:
+    """Ranks that share one copy of the states."""
+    return np.where(
         table.zero_stage >= 1,
         table.data_parallel_size * table.context_parallel_size / table.data_parallel_replicate_size,
         1.0,
     )
-    here = table.is_choice("offload", "none", "activations")
-    return np.where(flag(table, "foreach_optimizer") & here, dtype_bytes(table.optimizer_state_dtype), 0.0) / sharded

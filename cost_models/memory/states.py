@@ -13,14 +13,16 @@ import numpy as np
 
 from cost_models.memory.facts import dtype_bytes, flag, number, stored_bytes
 from cost_models.memory.in_flight import micro_batches
+from cost_models.memory.moments import ADAFACTOR_STATE_BYTES, MATRIX_OPTIMIZERS, largest_tensor_states, spared_moments
 from cost_models.memory.weights import LocalWeights, stage_sums
 from cost_models.problem import Problem
 from cost_models.quantisation import CONSTANT_BYTES, is_quantised, quantised_weights
 from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
 
-MOMENTS: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1}
-"""State tensors of an optimizer beside the weights (Adam: arXiv 1412.6980, algorithm 1)."""
+MOMENTS: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1, "adafactor": 1, "muon": 2}
+"""State tensors of an optimizer beside the weights (Adam: arXiv 1412.6980, algorithm 1); for Muon and Adafactor, beside
+what they do not treat as matrices (`moments`)."""
 _EIGHT_BIT_BLOCK: Final = 256
 """Elements that share one fp32 constant in an 8-bit state (arXiv 2110.02861; bitsandbytes since 0.45)."""
 _MASTER_BYTES: Final = 4.0
@@ -117,6 +119,15 @@ def state_bytes(
     if problem.workload.fine_tuning is not None:
         gradients += _frozen_gradients(problem, table, gradient_bytes, shards)[row] * weights.matrices
     states = trained(per_state * states_here, shards.states)
+    if problem.workload.optimizer in MATRIX_OPTIMIZERS:
+        spared = spared_moments(problem, table, stages, weights, per_moment(problem, table))
+        states -= total(states_here, shards.states, spared.dense, spared.expert)
+        by_tensor = flag(table, "muon_by_tensor") & shards.states
+        if problem.workload.optimizer == "muon" and by_tensor.any():
+            held = per_state[row] * weights.trainable_dense - spared.dense
+            one = np.minimum(largest_tensor_states(problem, table, stages, per_state), held)
+            uncut = np.maximum(one - held / shards.dense_ranks[row], 0.0)
+            states += np.where(by_tensor, states_here, 0.0)[row] * uncut
     return StateBytes(
         parameters, gradients, states, _step_gradients(table, stages, gradient_bytes, states_here, trained, shards)
     )
@@ -155,13 +166,20 @@ def trained_weight_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
 
 def state_bytes_per_weight(problem: Problem, table: StrategyTable) -> FloatColumn:
     """Moments, and the fp32 master of a weight that is stored in fewer bits, wherever they lie."""
+    masters = flag(table, "keeps_fp32_masters") & (trained_weight_bytes(problem, table) < _MASTER_BYTES)
+    return per_moment(problem, table) + np.where(masters, _MASTER_BYTES, 0.0)
+
+
+def per_moment(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """Bytes of a weight's moments."""
     optimizer = problem.workload.optimizer
-    if optimizer == "adamw-8bit":
+    if optimizer == "adafactor":
+        each = np.full(len(table), ADAFACTOR_STATE_BYTES)
+    elif optimizer == "adamw-8bit":
         each = np.full(len(table), 1.0 + 4.0 / _EIGHT_BIT_BLOCK)
     else:
         each = dtype_bytes(table.optimizer_state_dtype)
-    masters = flag(table, "keeps_fp32_masters") & (trained_weight_bytes(problem, table) < _MASTER_BYTES)
-    return MOMENTS[optimizer] * each + np.where(masters, _MASTER_BYTES, 0.0)
+    return MOMENTS[optimizer] * each
 
 
 def _gradients_on_device(table: StrategyTable) -> FloatColumn:

@@ -12,12 +12,16 @@ from cost_models.problem import Problem
 from cost_models.strategy import DTYPE_BYTES, FloatColumn, StrategyTable
 from cost_models.time.collectives import Network
 from cost_models.time.device import Device
+from cost_models.time.orthogonal import ELEMENT_BYTES, longest_seconds
 from cost_models.time.step_groups import StepGroups
 
 STATES: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1, "adafactor": 1, "muon": 1}
 """State tensors of a weight's size that each update reads and writes (Kingma and Ba, arXiv 1412.6980)."""
 STATE_BYTES: Final = {"adamw-8bit": 1.0, "adafactor": 0.0}
 """Where the optimizer itself decides: block-wise 8 bit (arXiv 2110.02861), row and column sums (arXiv 1804.04235)."""
+ADAFACTOR_BYTES: Final = 68.0
+"""Per weight besides the update of the weight: seventeen fp32 passes of transformers' un-fused Adafactor.step, which
+squares, adds, takes two means, multiplies out, scales, clips by its norm and multiplies by the rate, one by one."""
 NORM_AND_CLIP_PASSES: Final = 3.0
 """The gradient norm reads every gradient, clipping reads and writes it."""
 UNSCALE_BYTES: Final = 14.0
@@ -50,6 +54,8 @@ def optimizer_seconds(problem: Problem, groups: StepGroups, network: Network, de
     master = 4.0  # read and written once each, whether it is a copy or the stored weight
     written = np.where(parameter < 4, parameter, 0.0)
     update = weights * (gradient + 2 * (states + master) + written)
+    if optimizer == "adafactor":
+        update = update + weights * ADAFACTOR_BYTES
     cleaning = weights * NORM_AND_CLIP_PASSES * gradient
     cleaning = cleaning + np.where(table.is_choice("precision", "fp16"), weights * UNSCALE_BYTES, 0.0)
     on_host = np.where(table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme"), 1.0, 0.0)
@@ -59,7 +65,30 @@ def optimizer_seconds(problem: Problem, groups: StepGroups, network: Network, de
     offload = np.zeros(len(table))
     if host is not None and moved.any():
         offload = moved * _host_seconds(problem, table, host, weights, states)
-    return OptimizerSeconds(device.memory_seconds(cleaning + update * (1 - moved)) + fixed, offload)
+    seconds = device.memory_seconds(cleaning + update * (1 - moved)) + fixed
+    if optimizer == "muon":
+        seconds = seconds + _orthogonal_seconds(problem, groups, network, device)
+    return OptimizerSeconds(seconds, offload)
+
+
+def _orthogonal_seconds(problem: Problem, groups: StepGroups, network: Network, device: Device) -> FloatColumn:
+    """Newton-Schulz on whole matrices, spread over the ranks that share states, and what gathers those matrices:
+    over tensor ranks always, over data ranks where states are sharded (arXiv 2502.16982, section 2.3)."""
+    stage, layout, table = groups.weights, groups.layout, groups.table
+    work = np.zeros(len(table))
+    for seconds, shards, routed in (
+        (stage.dense_orthogonal, layout.dense, False),
+        (stage.routed_orthogonal, layout.routed, True),
+    ):
+        least = longest_seconds(problem, device, routed=routed)
+        work = work + np.where(seconds > 0, np.maximum(seconds / shards.sharded, np.minimum(least, seconds)), 0.0)
+    dense = stage.dense_trained * ELEMENT_BYTES
+    sharded = table.zero_stage > 0
+    across = network.all_gather(layout.dense.shard, dense) + network.all_gather(
+        layout.routed.shard, stage.routed_trained * ELEMENT_BYTES
+    )
+    gathered = network.all_gather(layout.tensor, dense * table.tensor_parallel_size / layout.dense.sharded)
+    return work + gathered + np.where(sharded, across, 0.0)
 
 
 def _host_seconds(

@@ -38,6 +38,9 @@ class StageWeights:
     routed: FloatColumn
     dense_trained: FloatColumn
     routed_trained: FloatColumn
+    dense_orthogonal: FloatColumn
+    """Muon's seconds on one rank that has all of these matrices."""
+    routed_orthogonal: FloatColumn
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,8 @@ def _weights(problem: Problem, held: HeldLayers, layers: LayerSeconds, ends: End
         routed=held.inside(layers.routed_weights),
         dense_trained=_add_ends(held, held.inside(layers.dense_trained), ends[0].trained, ends[1].trained, one_matrix),
         routed_trained=held.inside(layers.routed_trained),
+        dense_orthogonal=held.inside(layers.dense_orthogonal),
+        routed_orthogonal=held.inside(layers.routed_orthogonal),
     )
 
 

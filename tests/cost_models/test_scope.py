@@ -36,7 +36,7 @@ class TestModels:
 
 
 class TestWorkloads:
-    @pytest.mark.parametrize("optimizer", ["adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum"])
+    @pytest.mark.parametrize("optimizer", ["adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "muon"])
     @pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8", "fp32"])
     @pytest.mark.parametrize("method", ["lora", "qlora"])
     def test_priced(self, optimizer: Any, precision: Any, method: Any) -> None:
@@ -47,12 +47,6 @@ class TestWorkloads:
     @pytest.mark.parametrize(
         ("workload", "loc", "message"),
         [
-            (Workload(1024, 8, optimizer="muon"), ("workload", "optimizer"), "optimizer muon is not priced yet"),
-            (
-                Workload(1024, 8, optimizer="adafactor"),
-                ("workload", "optimizer"),
-                "optimizer adafactor is not priced yet",
-            ),
             (Workload(1024, 8, precision="nvfp4"), ("workload", "precision"), "precision nvfp4 is not priced yet"),
         ],
     )
