@@ -66,15 +66,13 @@ LINKS: Final = {
     # Headers and flow control leave at most about 0.95; NVSwitch rings reach 0.75 to 0.9 in nccl-tests.
     "links.intra_efficiency": Range(0.65, 0.90),
     "links.inter_efficiency": Range(0.70, 0.95),
-    "links.inter_decline": Range(0.0, 0.10),
 }
 FRAMEWORKS: Final = {
     "framework.megatron-lm.hidden_tensor_traffic": Range(0.0, 1.0),
     "framework.megatron-lm.step_seconds": Range(1e-3, 5e-2),
+    "framework.deepspeed.sharded_overlap": Range(0.0, 1.0),
     "framework.deepspeed.gather_bandwidth": Range(0.1, 1.0),
     "framework.deepspeed.operator_overhead": Range(0.5, 4.0),
-    "framework.fsdp1.operator_overhead": Range(0.5, 2.0),
-    "framework.fsdp2.operator_overhead": Range(0.5, 2.0),
     "framework.nanotron.operator_overhead": Range(0.5, 4.0),
     "framework.nanotron.piped_tensor_seconds": Range(0.0, 5e-3),
     "framework.nanotron.step_seconds": Range(1e-3, 5e-2),

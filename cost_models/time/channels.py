@@ -69,7 +69,7 @@ def channel(
     group = place(cluster, size, stride)
     some = np.where(group.size > 1, 1.0, 0.0)
     spread = group.domains > 1
-    inside, nic = _inside_bandwidth(cluster, links, group), _nic_bandwidth(cluster, links, group)
+    inside, nic = _inside_bandwidth(cluster, links, group), _nic_bandwidth(cluster, links)
     kept = (group.per_domain - 1) / group.size / inside
     left = (group.size - group.per_domain) / group.size / nic
     efa = cluster.inter_node.kind == "efa"
@@ -139,7 +139,6 @@ def _inside_bandwidth(cluster: Cluster, links: LinkCoefficients, group: Group) -
     return column
 
 
-def _nic_bandwidth(cluster: Cluster, links: LinkCoefficients, group: Group) -> FloatColumn:
+def _nic_bandwidth(cluster: Cluster, links: LinkCoefficients) -> float:
     link = cluster.inter_node
-    decline = 1 + links.inter_decline * np.log2(group.domains)
-    return link.bytes_per_s / link.oversubscription * links.inter_efficiency / decline
+    return link.bytes_per_s / link.oversubscription * links.inter_efficiency

@@ -35,7 +35,6 @@ class LinkCoefficients:
     efa_half_bytes: float
     intra_efficiency: float
     inter_efficiency: float
-    inter_decline: float
     host_efficiency: float
 
 
@@ -56,6 +55,7 @@ class FrameworkCoefficients:
     """What traffic hides behind under a framework, and what it costs the CPU."""
 
     data_parallel_overlap: float
+    sharded_overlap: float
     gather_bandwidth: float
     hidden_tensor_traffic: float
     hidden_pipeline_traffic: float

@@ -81,8 +81,7 @@ def data_parallel_traffic(problem: Problem, groups: StepGroups, network: Network
     every_gather = stage_flags(table, "gathers_every_micro_batch")
     again = every_gather & (table.zero_stage == 3)
     kept = every_gather & ~again & piped  # gathered once, kept until the last micro-batch has passed
-    share = network.coefficients.by_framework("data_parallel_overlap")[table.framework]
-    share = np.where(table.overlap_communication, share, 0.0)
+    share = _overlap(table, network)
     window = np.where(every_gather, share, share * _window(table, count))
     hides_gather = every_gather | framework_flags("hides_parameter_gather")[table.framework]
     gather_again = np.where(again, traffic.gather_again, 0.0)
@@ -101,6 +100,14 @@ def data_parallel_traffic(problem: Problem, groups: StepGroups, network: Network
         gathers_again=count - reductions,
         once=_tied_embedding_seconds(problem, table, layout, network),
     )
+
+
+def _overlap(table: StrategyTable, network: Network) -> FloatColumn:
+    """Share of a pass that can hide traffic."""
+    coefficients = network.coefficients
+    whole, sharded = (coefficients.by_framework(name) for name in ("data_parallel_overlap", "sharded_overlap"))
+    share = np.where(table.zero_stage == 3, sharded[table.framework], whole[table.framework])
+    return np.where(table.overlap_communication, share, 0.0)
 
 
 def _window(table: StrategyTable, count: FloatColumn) -> FloatColumn:

@@ -28,7 +28,6 @@ def network(nodes: int, **fields: Any) -> Network:
         efa_half_bytes=0.0,
         intra_efficiency=1.0,
         inter_efficiency=1.0,
-        inter_decline=0.0,
     )
     given_cluster = {
         "nodes": nodes,
