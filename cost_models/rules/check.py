@@ -45,7 +45,10 @@ def _broken(rules: Sequence[Rule], codes: tuple[str, ...], problem: Problem, tab
     view = View(problem, table)
     mask = np.zeros(len(table), dtype=np.uint64)
     for rule in rules:
-        mask |= np.where(rule.broken(view), bit(codes, rule.code), np.uint64(0))
+        broken = rule.broken(view)
+        # Most rules are kept by all rows of a sweep.
+        if np.any(broken):
+            mask |= np.where(broken, bit(codes, rule.code), np.uint64(0))
     return mask
 
 
