@@ -1,6 +1,8 @@
-"""QLoRA's frozen weights: which are stored in NF4, and in how many bytes (arXiv 2305.14314, section 3).
+"""Weights and inputs in 4 bit: which are stored so, and in how many bytes.
 
-bitsandbytes replaces the linear layers of the blocks; embedding, norms, biases, head and adapters stay in 16 bit.
+QLoRA's frozen weights are in NF4 (arXiv 2305.14314, section 3): bitsandbytes replaces the linear layers of the blocks;
+embedding, norms, biases, head and adapters stay in 16 bit. NVFP4 (arXiv 2509.25149, section 2) is a precision of
+products: every linear layer of the blocks takes it, as frameworks have it by default (the paper leaves 15 % in bf16).
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ CODE_BYTES: Final = 0.5
 DEQUANTISED_BYTES: Final = 2.0
 """A weight on its way into a product: bitsandbytes multiplies in 16 bit (arXiv 2305.14314, equation 5). The product
 keeps the packed weight for backward, not its input (bitsandbytes since 0.43.2, pull request 1270)."""
+NVFP4_BYTES: Final = 0.5 + 1 / 16
+"""An 8-bit scale for 16 elements; the fp32 one of a tensor is nothing."""
 DEQUANTISATION_OPERATORS: Final = 3.0
 """A product's own besides the product: constants dequantised, their mean added, weights dequantised
 (bitsandbytes.functional.dequantize_4bit with a nested state)."""

@@ -7,14 +7,11 @@ from typing import Any, Final
 
 from cost_models.architecture import ModelArchitecture
 from cost_models.errors import InvalidInput, UnsupportedModel
-from cost_models.workload import Workload
 
-UNPRICED_PRECISIONS: Final = ("nvfp4",)
 UNPRICED_OFFLOADS: Final = ("activations",)
 CODE: Final = "not_priced_yet"
 
 _STRATEGY_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "precision": UNPRICED_PRECISIONS,
     "offload": UNPRICED_OFFLOADS,
 }
 
@@ -25,11 +22,6 @@ def check_model_is_priced(model: ModelArchitecture) -> None:
         raise UnsupportedModel(("model",), CODE, f"encoder-decoder models ({model.model_type}) are not priced yet")
     if model.sequence_length is not None:
         raise UnsupportedModel(("model",), CODE, f"vision transformers ({model.model_type}) are not priced yet")
-
-
-def check_workload_is_priced(workload: Workload) -> None:
-    """Precision."""
-    _check(("workload", "precision"), workload.precision, UNPRICED_PRECISIONS)
 
 
 def check_strategies_are_priced(

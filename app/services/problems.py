@@ -24,7 +24,6 @@ from cost_models.scope import (
     check_model_is_priced,
     check_space_is_priced,
     check_strategy_is_priced,
-    check_workload_is_priced,
 )
 from cost_models.workload import AttentionKernel, FineTuning, Precision, Workload
 from search.problem import SearchProblem
@@ -66,7 +65,6 @@ def resolve_problem(
     check_model_is_priced(model)
     cluster = resolve_cluster(cluster_input.model_dump(exclude_none=True))
     workload, assumed = _resolve_workload(workload_input, cluster, model)
-    check_workload_is_priced(workload)
     return ResolvedProblem(Problem(model, cluster, workload), (*model.assumptions, *cluster.assumptions, *assumed))
 
 

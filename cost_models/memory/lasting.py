@@ -32,6 +32,7 @@ from cost_models.memory.weights import (
     local_weights,
 )
 from cost_models.problem import Problem
+from cost_models.quantisation import NVFP4_BYTES
 from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
 
@@ -146,14 +147,15 @@ def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
 def _copy_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
     """Bytes of a matrix element in copies that live through forward and backward."""
     fp8 = table.is_choice("precision", "fp8") & ~table.is_choice("parameter_dtype", "fp8")
-    eight_bit = np.where(fp8, number(table, "fp8_weight_copies"), 0.0)
+    each = np.where(fp8, 1.0, np.where(table.is_choice("precision", "nvfp4"), NVFP4_BYTES, 0.0))
+    narrow = each * number(table, "fp8_weight_copies")
     cast = (
         flag(table, "autocast_weight_copies")
         & (dtype_bytes(table.parameter_dtype) == 4.0)
         & ~table.is_choice("precision", "fp32")
     )
     frozen = problem.workload.fine_tuning is not None
-    return eight_bit + np.where(cast & (not frozen), 2.0, 0.0)
+    return narrow + np.where(cast & (not frozen), 2.0, 0.0)
 
 
 def _step_states(

@@ -8,6 +8,7 @@ import numpy as np
 
 from cost_models.memory.facts import flag
 from cost_models.problem import Problem
+from cost_models.quantisation import NVFP4_BYTES
 from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
 
 
@@ -30,7 +31,7 @@ class Tokens:
     element: FloatColumn
     """Bytes of an activation: 2, or 4 with precision fp32."""
     linear_input: FloatColumn
-    """Bytes of an element of a linear layer's input that nothing else keeps: 1 where fp8 copies are saved."""
+    """Bytes of an element of a linear layer's input that nothing else keeps: less where narrow copies are saved."""
     eager: BoolColumn
     """Plain kernels: un-fused norms in fp32, activations and products kept one by one."""
     fused: BoolColumn
@@ -54,7 +55,8 @@ def tokens(problem: Problem, table: StrategyTable) -> Tokens:
     tensor = 1.0 / table.tensor_parallel_size
     residual = np.where(table.sequence_parallel, tensor, 1.0)
     element = compute_bytes(table)
-    saves_fp8 = table.is_choice("precision", "fp8") & flag(table, "fp8_saved_inputs")
+    narrow = np.where(table.is_choice("precision", "fp8"), 1.0, element)
+    narrow = np.where(table.is_choice("precision", "nvfp4"), NVFP4_BYTES, narrow)
     return Tokens(
         problem=problem,
         table=table,
@@ -64,7 +66,7 @@ def tokens(problem: Problem, table: StrategyTable) -> Tokens:
         residual=residual,
         gathered=np.where(flag(table, "regathers_sequence_parallel_inputs"), residual, 1.0),
         element=element,
-        linear_input=np.where(saves_fp8, 1.0, element),
+        linear_input=np.where(flag(table, "fp8_saved_inputs"), narrow, element),
         eager=table.is_choice("kernels", "eager"),
         fused=table.is_choice("kernels", "fused"),
         # torch.compile recomputes products and activations from the saved outputs of the matrices (min-cut partitioner)

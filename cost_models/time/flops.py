@@ -14,8 +14,8 @@ from cost_models.architecture import Attention, Block, MixtureOfExperts
 from cost_models.problem import Problem
 from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code
 from cost_models.time.cases import LayerCases
-from cost_models.time.layers import ALTERNATE_PRODUCTS
 from cost_models.time.picked_stages import PickedStages
+from cost_models.time.precision import recomputed_products
 
 
 def attention_flops(attention: Attention, sequence: float) -> float:
@@ -95,6 +95,6 @@ def _recomputed(block: Block, problem: Problem, table: StrategyTable) -> FloatCo
     ups = 2 * sum(w.in_features * w.out_features for w in block.attention.linears if w.name in {"q_up", "kv_up"})
     by_module = {"core_attn": core, "mla_up_proj": ups, "mlp": dense, "moe": routed}
     modules = sum((mask >> RECOMPUTE_MODULES.index(name) & 1) * work for name, work in by_module.items())
-    by_policy = np.where(mask == 0, ALTERNATE_PRODUCTS * products, modules)
+    by_policy = np.where(mask == 0, recomputed_products(table) * products, modules)
     again: FloatColumn = np.where(full, core + products, np.where(selective, by_policy, 0.0))
     return again

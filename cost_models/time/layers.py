@@ -27,7 +27,7 @@ from cost_models.time.linears import LinearSeconds, dense_feed_forward, dense_li
 from cost_models.time.lora import AdapterWork, adapter_work
 from cost_models.time.operators import AttentionShape, eager_products, flash_seconds, gemm_seconds, visible_span
 from cost_models.time.orthogonal import dense_and_routed_seconds
-from cost_models.time.precision import cast_bytes
+from cost_models.time.precision import cast_bytes, recomputed_products
 
 COMPILED_OPERATORS: Final = 0.35
 """Assumed: element-wise operators left after torch.compile has fused them: about one between two matrix products."""
@@ -39,8 +39,6 @@ COLLECTIVE_OPERATORS: Final = 4.0
 """Assumed: a collective of torch.distributed costs the CPU as much as some operators (stream events, work objects)."""
 DEQUANTISATION_BYTES: Final = CODE_BYTES + DEQUANTISED_BYTES
 """Read and written for each weight, in forward and again in backward and recomputation."""
-ALTERNATE_PRODUCTS: Final = 0.5
-"""torchtitan's per-op policy saves every second matrix product and recomputes the others."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +253,8 @@ def _selective(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
         weights = work.attention.weights + work.dense.weights + work.routed.weights
         linears = linears + device.memory_seconds(DEQUANTISATION_BYTES * weights)
     by_policy = cases.selective & (cases.table.recompute_modules == 0)
-    products = ALTERNATE_PRODUCTS * linears + device.memory_seconds(work.traffic.forward) + work.traffic.operators * gap
+    repeated = recomputed_products(cases.table)
+    products = repeated * linears + device.memory_seconds(work.traffic.forward) + work.traffic.operators * gap
     modules: FloatColumn = (
         cases.recomputes("core_attn") * (work.core[0] + again(work.traffic.core_attention))
         + cases.recomputes("layernorm") * again(work.traffic.norms)

@@ -81,7 +81,6 @@ WORKLOAD: list[Case] = [
     (("workload", "global_batch_size"), True, ("workload", "global_batch_size"), "int_type"),
     (("workload", "global_batch_size"), 128.5, ("workload", "global_batch_size"), "int_type"),
     (("workload", "precision"), "fp12", ("workload", "precision"), "literal_error"),
-    (("workload", "precision"), "nvfp4", ("workload", "precision"), "not_priced_yet"),
     (("workload", "dropout"), -0.1, ("workload", "dropout"), "greater_than_equal"),
     (("workload", "dropout"), "NaN", ("workload", "dropout"), "float_type"),
     (("workload", "batch"), 1, ("workload", "batch"), "extra_forbidden"),

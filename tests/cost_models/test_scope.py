@@ -12,9 +12,7 @@ from cost_models.scope import (
     check_model_is_priced,
     check_space_is_priced,
     check_strategies_are_priced,
-    check_workload_is_priced,
 )
-from cost_models.workload import FineTuning, Workload
 
 
 def refused(check: Any, *arguments: Any) -> tuple[tuple[str | int, ...], str]:
@@ -35,25 +33,6 @@ class TestModels:
         assert message == "vision transformers (vit) are not priced yet"
 
 
-class TestWorkloads:
-    @pytest.mark.parametrize("optimizer", ["adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "muon"])
-    @pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8", "fp32"])
-    @pytest.mark.parametrize("method", ["lora", "qlora"])
-    def test_priced(self, optimizer: Any, precision: Any, method: Any) -> None:
-        check_workload_is_priced(
-            Workload(1024, 8, precision=precision, optimizer=optimizer, fine_tuning=FineTuning(method))
-        )
-
-    @pytest.mark.parametrize(
-        ("workload", "loc", "message"),
-        [
-            (Workload(1024, 8, precision="nvfp4"), ("workload", "precision"), "precision nvfp4 is not priced yet"),
-        ],
-    )
-    def test_not_priced(self, workload: Workload, loc: tuple[str, ...], message: str) -> None:
-        assert refused(check_workload_is_priced, workload) == (loc, message)
-
-
 class TestStrategies:
     def test_the_first_that_is_not_priced_is_named(self) -> None:
         strategies = [{"framework": "fsdp2", "offload": "none"}, {"framework": "fsdp2", "offload": "activations"}]
@@ -63,8 +42,8 @@ class TestStrategies:
         )
 
     def test_a_space_names_the_value(self) -> None:
-        assert refused(check_space_is_priced, {"precision": ("bf16", "nvfp4")}) == (
-            ("space", "precision", 1),
-            "precision nvfp4 is not priced yet",
+        assert refused(check_space_is_priced, {"offload": ("none", "activations")}) == (
+            ("space", "offload", 1),
+            "offload activations is not priced yet",
         )
-        check_space_is_priced({"precision": ("bf16", "fp8"), "tensor_parallel_size": (1, 2)})
+        check_space_is_priced({"precision": ("bf16", "nvfp4"), "tensor_parallel_size": (1, 2)})
