@@ -16,6 +16,8 @@ from sqlalchemy.engine import make_url
 log = structlog.get_logger(__name__)
 
 QUEUE_NAME = "paraplan"
+TABLES_LOCK = 0x7061726170
+"""Of PostgreSQL, held while the queue's tables are created: "parap" in ASCII."""
 
 
 class JsonSerializer(Serializer):  # type: ignore[misc]  # huey is untyped
@@ -66,8 +68,15 @@ def _build_huey(url: str) -> Huey:
             path.parent.mkdir(parents=True, exist_ok=True)
             return SqliteHuey(filename=str(path), **options)
         case "postgresql":
-            return PostgresHuey(
-                dsn=parsed.set(drivername="postgresql").render_as_string(hide_password=False), **options
-            )
+            return _postgres_huey(parsed.set(drivername="postgresql").render_as_string(hide_password=False), options)
         case _:
             return RedisHuey(url=url, **options)
+
+
+def _postgres_huey(dsn: str, options: dict[str, Any]) -> Huey:
+    import psycopg  # an optional dependency, like the database itself
+
+    with psycopg.connect(dsn) as connection:
+        # Huey creates its tables "if not exists", which fails in all but one of the processes that do so at once.
+        connection.execute("select pg_advisory_xact_lock(%s)", [TABLES_LOCK])
+        return PostgresHuey(dsn=dsn, **options)

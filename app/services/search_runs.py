@@ -23,7 +23,7 @@ Report = Callable[[Progress, Sequence[Trial]], None]
 
 
 class Solve(Protocol):
-    """Runs the search that a stored request asks for. `past`: trials of an earlier attempt, not to be repeated."""
+    """Runs the search that a stored request asks for. `past`: trials of an earlier attempt, already stored."""
 
     def __call__(
         self,
@@ -50,11 +50,8 @@ class SearchRunner:
         started = time.monotonic()
         request, past = self._begin(search_id, job)
 
-        stored = {trial.number for trial in past}
-
         def report(progress: Progress, trials: Sequence[Trial]) -> None:
-            # A search that resumes replays the trials it was given, and reports them as it passes.
-            self._store_block(search_id, job, progress, [trial for trial in trials if trial.number not in stored])
+            self._store_block(search_id, job, progress, trials)
 
         try:
             result = self._solve(request, past=past, report=report, cancelled=job.should_stop)

@@ -213,7 +213,7 @@ def test_a_worker_that_ends_gives_the_search_back(bench: Bench) -> None:
 
     def second(past: Sequence[Trial], report: Report, cancelled: Callable[[], bool]) -> None:
         resumed.append(past)
-        report(progress(3), [*past, trial(2)])
+        report(progress(3), [trial(2)])
 
     bench.executor(second).execute(bench.job_id)
     assert resumed == [[trial(0), trial(1)]]

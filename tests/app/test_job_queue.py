@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -29,6 +31,17 @@ def test_what_the_server_enqueues_the_worker_runs(queue_url: str) -> None:
     assert ran == ["one", "two"]
     server.close()
     worker.close()
+
+
+def test_many_processes_may_open_a_new_queue_at_once(queue_url: str) -> None:
+    start = Barrier(8)
+
+    def open_queue(_: int) -> None:
+        start.wait()
+        JobQueue(queue_url).close()
+
+    with ThreadPoolExecutor(start.parties) as threads:
+        list(threads.map(open_queue, range(start.parties)))
 
 
 def test_messages_are_json(tmp_path: Path) -> None:
