@@ -208,7 +208,7 @@ def _checkpointing(search: SearchProblem, framework: Framework) -> tuple[Checkpo
 def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> tuple[Offload, ...]:
     kinds = _named(search.space, "offload")
     if not kinds:
-        # Offloaded activations are not priced, and a host that is not known cannot be planned with.
+        # Activations are offloaded where the space says so; a host that is not known cannot be planned with.
         usable = {"optimizer", "optimizer-and-parameters"} if cluster.host else set()
         usable -= {*FORK_ONLY_OFFLOADS.get(framework.name, ())}
         usable |= {"nvme"} if cluster.host and cluster.host.nvme_bytes else set()

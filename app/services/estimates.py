@@ -9,7 +9,6 @@ from app.services.problems import MEMORY_CONFIDENCE, resolve_problem, strategy_f
 from cost_models.answer import full_answers, summary_answers
 from cost_models.estimate import estimate
 from cost_models.resolve import resolve_strategies
-from cost_models.scope import check_strategies_are_priced
 from cost_models.strategy import partial_columns
 
 
@@ -17,7 +16,6 @@ def estimate_strategies(request: EstimateRequest) -> dict[str, Any]:
     """The contract's answer: `estimates` and `assumptions`."""
     base = resolve_problem(request.model, request.cluster, request.workload)
     strategies = [strategy_fields(strategy) for strategy in request.strategies]
-    check_strategies_are_priced(strategies)
     resolved = resolve_strategies(base.problem, partial_columns(strategies))
     confidence = MEMORY_CONFIDENCE if request.memory_confidence is None else request.memory_confidence
     estimates = estimate(base.problem, resolved.table, memory_confidence=confidence)

@@ -20,11 +20,7 @@ from cost_models.cluster import Cluster
 from cost_models.cluster_input import resolve_cluster
 from cost_models.errors import InvalidInput
 from cost_models.problem import Problem
-from cost_models.scope import (
-    check_model_is_priced,
-    check_space_is_priced,
-    check_strategy_is_priced,
-)
+from cost_models.scope import check_model_is_priced
 from cost_models.workload import AttentionKernel, FineTuning, Precision, Workload
 from search.problem import SearchProblem
 
@@ -79,10 +75,7 @@ def search_problem(request: SearchRequest) -> ResolvedSearch:
         raise InvalidInput(("mode",), "not_supported_yet", "mode measured is not supported yet")
     base = resolve_problem(request.model, request.cluster, request.workload)
     space = {} if request.space is None else _space(request)
-    check_space_is_priced(space)
     current = None if request.current is None else strategy_fields(request.current)
-    if current is not None:
-        check_strategy_is_priced(current, ("current",))
     options = {name: getattr(request, name) for name in _SEARCH_DEFAULTS}
     budget = {name: getattr(request.budget, name, None) for name in _BUDGET_DEFAULTS}
     assumed = [f"{name} left out: {default}" for name, default in _SEARCH_DEFAULTS.items() if options[name] is None] + [

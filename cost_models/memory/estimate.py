@@ -15,7 +15,7 @@ from cost_models.memory.overhead import context_bytes, fragmentation_bytes, stuc
 from cost_models.memory.peak import Peak, stage_peak
 from cost_models.memory.recomputation import LAYER_COLUMNS, layer_activations
 from cost_models.memory.shared import Shared, share
-from cost_models.memory.stage_activations import StageActivations, stage_activations
+from cost_models.memory.stage_activations import StageActivations, offloaded_share, stage_activations
 from cost_models.memory.tokens import tokens
 from cost_models.problem import Problem
 from cost_models.results import MEMORY_PARTS, MemoryEstimate, MemoryNeeds
@@ -101,12 +101,15 @@ class _Priced:
     """Distinct strategies, priced, and how to find them for each stage row."""
 
     context: float
+    gpus_per_node: float
     lasting: Shared
     of_lasting: Lasting
     needs: LastingNeeds
     passing: Shared
     of_passing: StageActivations
     per_layer: FloatColumn
+    on_host: FloatColumn
+    """Activations of the stage that has most of them there."""
 
     def peak(self, rows: slice) -> tuple[Peak, _Totals]:
         """Of some stage rows."""
@@ -134,28 +137,41 @@ class _Priced:
 
     def host_bytes(self) -> dict[str, FloatColumn]:
         """By HOST_PARTS, (n,)."""
-        return {name: self.lasting.on_strategies(column) for name, column in self.needs.host.items()}
+        host = {name: self.lasting.on_strategies(column) for name, column in self.needs.host.items()}
+        if self.on_host.any():
+            # Pinned memory stays with the process between steps; while weights are loaded there is none yet.
+            activations = self.gpus_per_node * self.passing.on_strategies(self.on_host)
+            host |= {name: host[name] + activations for name in ("steady", "checkpoint_peak")}
+        return host
 
 
 def _price(problem: Problem, table: StrategyTable, stages: StageRows) -> _Priced:
     lasting = share(table, stages, LASTING_COLUMNS, micro_batches(problem, table) > 1)
-    passing = share(table, stages, PASSING_COLUMNS, depth_column(problem, table))
+    passing = share(table, stages, PASSING_COLUMNS, depth_column(problem, table), offloaded_share(table))
+    of_lasting, needs = lasting_bytes(problem, lasting.table, lasting.stages)
+    of_passing, per_layer, on_host = _passing_bytes(problem, passing.table, passing.stages)
     return _Priced(
-        context_bytes(problem),
-        lasting,
-        *lasting_bytes(problem, lasting.table, lasting.stages),
-        passing,
-        *_passing_bytes(problem, passing.table, passing.stages),
+        context=context_bytes(problem),
+        gpus_per_node=float(problem.cluster.gpus_per_node),
+        lasting=lasting,
+        of_lasting=of_lasting,
+        needs=needs,
+        passing=passing,
+        of_passing=of_passing,
+        per_layer=per_layer,
+        on_host=on_host,
     )
 
 
-def _passing_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> tuple[StageActivations, FloatColumn]:
-    """What comes and goes with the micro-batches, (m,), and what one middle block saves, (n,)."""
+def _passing_bytes(
+    problem: Problem, table: StrategyTable, stages: StageRows
+) -> tuple[StageActivations, FloatColumn, FloatColumn]:
+    """What comes and goes with the micro-batches, (m,); what one middle block saves and what is on the host, (n,)."""
     at = tokens(problem, table)
     layers = layer_activations(problem, table)
     middle = problem.model.layer_blocks[problem.model.layers // 2]
-    passing = stage_activations(problem, table, stages, layers, loss_head(problem, table, at), at)
-    return passing, layers.kept[:, middle][layers.which]
+    passing, on_host = stage_activations(problem, table, stages, layers, loss_head(problem, table, at), at)
+    return passing, layers.kept[:, middle][layers.which], np.maximum.reduceat(on_host, stages.start)
 
 
 def _gathered(columns: _Columns, rows: IntColumn) -> _Columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,15 @@ from cost_models.memory.tokens import Tokens
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
+
+LAYERS_IN_TRANSIT: Final = 2.0
+"""Offloaded layers whose activations are on the GPU all the same: one on its way, one in use (Transformer Engine's
+cpu_offload and torchtune's OffloadActivations copy on a stream of their own, a layer ahead)."""
+
+
+def offloaded_share(table: StrategyTable) -> FloatColumn:
+    """(n,) share of the layers whose activations go to the host."""
+    return np.where(table.is_choice("offload", "activations"), table.offload_fraction, 0.0)
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,8 @@ class StageActivations:
 
 def stage_activations(
     problem: Problem, table: StrategyTable, stages: StageRows, layers: LayerActivations, loss: LossHead, at: Tokens
-) -> StageActivations:
-    """Sum the layers of each stage at the depth its schedule reaches."""
+) -> tuple[StageActivations, FloatColumn]:
+    """Sum the layers of each stage at the depth its schedule reaches; and what of it lies on the host, (m,)."""
     row = stages.row
     held = in_flight(problem, table, stages)
     kinds = range(len(problem.model.blocks))
@@ -58,6 +68,12 @@ def stage_activations(
         np.maximum(dropped, drop * (present * recomputes), out=dropped)
         np.maximum(working, layers.working[:, kind][which] * present, out=working)
         np.maximum(one_layer, kept * present, out=one_layer)
+    on_host = np.zeros(len(row))
+    moved = offloaded_share(table)
+    if moved.any():
+        wanted = moved[row] * saved
+        on_host = np.maximum(wanted - LAYERS_IN_TRANSIT * one_layer, 0.0)
+        saved -= on_host
     boundary = at.element * problem.model.hidden_size * at.count * at.residual
     sent = np.where(flag(table, "keeps_pipeline_outputs"), boundary, 0.0)
     saved += held.leaving * np.where(stages.last, loss.final_norm[row], sent[row])
@@ -67,4 +83,4 @@ def stage_activations(
     pending = np.where(stages.last, (held.leaving - 1.0) * loss.pending[row], 0.0)
     losses = np.where(stages.last, loss.peak[row], 0.0)
     received = np.where(table.pipeline_parallel_size > 1, 2.0 * boundary, 0.0)[row]
-    return StageActivations(saved, working + dropped, one_layer, pending, losses, received)
+    return StageActivations(saved, working + dropped, one_layer, pending, losses, received), on_host

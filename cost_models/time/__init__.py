@@ -22,7 +22,7 @@ from cost_models.time.device import device_of
 from cost_models.time.ends import embedding_seconds, head_seconds
 from cost_models.time.flops import model_flops, recompute_flops
 from cost_models.time.layers import layer_seconds
-from cost_models.time.offload import parameter_seconds
+from cost_models.time.offload import activation_seconds, parameter_seconds
 from cost_models.time.optimizer import optimizer_seconds
 from cost_models.time.picked_stages import pick_stages
 from cost_models.time.pipeline import bubble_seconds, transfer_seconds
@@ -62,7 +62,9 @@ def estimate_time(
         "pipeline_bubble": bubble_seconds(table, pipeline, costs),
         "data_parallel": exposed_seconds(traffic, groups.number, forward, backward),
         "optimizer": update.update[groups.number],
-        "offload": update.offload[groups.number] + parameter_seconds(problem, groups, forward, backward),
+        "offload": update.offload[groups.number]
+        + parameter_seconds(problem, groups, forward, backward)
+        + activation_seconds(problem, table, stages, count, (forward, backward)),
     }
     needed = np.full(len(table), model_flops(problem))
     peak = device.linear_peak(table.precision)

@@ -1,11 +1,14 @@
-"""Parameters that live on the host or on NVMe: each GPU reads its shard for every pass of every micro-batch."""
+"""What crosses PCIe in every micro-batch: parameters that live on the host or on NVMe, and activations."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from cost_models.memory.recomputation import layer_activations
+from cost_models.memory.stage_activations import offloaded_share
 from cost_models.problem import Problem
-from cost_models.strategy import FloatColumn
+from cost_models.stages import StageRows
+from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.time.step_groups import StepGroups
 
 
@@ -27,3 +30,38 @@ def parameter_seconds(problem: Problem, groups: StepGroups, forward: FloatColumn
     each = np.where(remote, read, 0.0)[groups.number]
     exposed: FloatColumn = np.maximum(0.0, each - forward) + np.maximum(0.0, each - backward)
     return exposed * groups.micro_batches[groups.number]
+
+
+def activation_seconds(
+    problem: Problem,
+    table: StrategyTable,
+    stages: StageRows,
+    micro_batches: FloatColumn,
+    passes: tuple[FloatColumn, FloatColumn],
+) -> FloatColumn:
+    """(n,) what saving activations to the host adds to forward, and reading them to backward, of all micro-batches.
+
+    They move on a stream of their own, under the computation of other layers; all GPUs of a host share its memory.
+    """
+    host, moved = problem.cluster.host, offloaded_share(table)
+    if host is None or not moved.any():
+        return np.zeros(len(table))
+    rate = np.minimum(
+        host.pcie_bytes_per_s / host.pcie_shared_by, host.memory_bytes_per_s / problem.cluster.gpus_per_node
+    )
+    each = moved * np.maximum.reduceat(_kept_bytes(problem, table, stages), stages.start) / rate
+    exposed: FloatColumn = sum((np.maximum(0.0, each - hiding) for hiding in passes), np.zeros(len(table)))
+    return exposed * micro_batches
+
+
+def _kept_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
+    """(m,) that the layers of a stage save for the backward of one micro-batch."""
+    layers = layer_activations(problem, table)
+    which = layers.which[stages.row]
+    counts = stages.layers.astype(np.float64)
+    count = counts.sum(axis=1)
+    checkpointed = np.where(table.is_choice("activation_checkpointing", "none"), 0.0, table.checkpointed_layers)
+    share = np.minimum(checkpointed[stages.row] / np.maximum(count, 1.0), 1.0)[:, None]
+    kept, saved = layers.kept[which], layers.saved[which]
+    total: FloatColumn = (counts * (share * kept + (1.0 - share) * saved)).sum(axis=1)
+    return total

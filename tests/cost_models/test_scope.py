@@ -8,11 +8,7 @@ import pytest
 
 from cost_models.catalog.models import load_model, model_names
 from cost_models.errors import InvalidInput
-from cost_models.scope import (
-    check_model_is_priced,
-    check_space_is_priced,
-    check_strategies_are_priced,
-)
+from cost_models.scope import check_model_is_priced
 
 
 def refused(check: Any, *arguments: Any) -> tuple[tuple[str | int, ...], str]:
@@ -31,19 +27,3 @@ class TestModels:
         loc, message = refused(check_model_is_priced, load_model("vit-h"))
         assert loc == ("model",)
         assert message == "vision transformers (vit) are not priced yet"
-
-
-class TestStrategies:
-    def test_the_first_that_is_not_priced_is_named(self) -> None:
-        strategies = [{"framework": "fsdp2", "offload": "none"}, {"framework": "fsdp2", "offload": "activations"}]
-        assert refused(check_strategies_are_priced, strategies) == (
-            ("strategies", 1, "offload"),
-            "offload activations is not priced yet",
-        )
-
-    def test_a_space_names_the_value(self) -> None:
-        assert refused(check_space_is_priced, {"offload": ("none", "activations")}) == (
-            ("space", "offload", 1),
-            "offload activations is not priced yet",
-        )
-        check_space_is_priced({"precision": ("bf16", "nvfp4"), "tensor_parallel_size": (1, 2)})
