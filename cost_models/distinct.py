@@ -17,6 +17,8 @@ LARGEST_KEY: Final = 2**62
 def distinct_rows(columns: Sequence[Column]) -> tuple[IntColumn, IntColumn]:
     """(index of one row of each distinct combination, number of the combination of each row). Exact, no hashing."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
+    if not len(key):
+        return key, key
     size, lookup = 1, LOOKUP_ROWS * len(key)
     for column in columns:
         low, high = column.min(), column.max()

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from cost_models.architecture import Attention, Block, FeedForward, Linear, MixtureOfExperts, ModelArchitecture
+from cost_models.distinct import distinct_rows
 from cost_models.strategy import FloatColumn, IntColumn
 
 NO_LAYOUT: tuple[int, ...] = ()
@@ -72,7 +73,8 @@ def _spread(items: int, loads: list[float]) -> list[int]:
 def head_cost_in_layers(model: ModelArchitecture) -> float:
     """Matrix FLOP of the head over those of the model's most frequent block, for one token."""
     block = model.blocks[Counter(model.layer_blocks).most_common(1)[0][0]]
-    return model.hidden_size * model.vocab_size / _matrix_elements(block)
+    rows = 0.0 if model.is_classifier else 1.0  # one token of many
+    return rows * model.hidden_size * model.vocab_size / _matrix_elements(block)
 
 
 def _matrix_elements(block: Block) -> int:
@@ -108,9 +110,8 @@ def busiest_stages(
     layouts: Sequence[tuple[int, ...]], layout: IntColumn, pipeline: IntColumn, head: float
 ) -> FloatColumn:
     """Work of the busiest stage of every strategy in layers, the head counted as so many on the last one."""
-    base = int(pipeline.max(initial=0)) + 1
-    pairs, which = np.unique(layout * base + pipeline, return_inverse=True)
-    busiest = [_busiest_stage(layouts[pair // base], pair % base, head) for pair in pairs.tolist()]
+    first, which = distinct_rows([layout, pipeline])
+    busiest = [_busiest_stage(layouts[layout[row]], int(pipeline[row]), head) for row in first]
     result: FloatColumn = np.array(busiest, dtype=np.float64)[which]
     return result
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cost_models.distinct import distinct_rows
 from cost_models.framework import Framework
 from cost_models.frameworks import FRAMEWORKS
 from cost_models.layouts import default_layout, largest_stages
@@ -121,17 +122,12 @@ def _fill_layouts(problem: Problem, defaults: _Defaults) -> None:
         np.minimum(defaults.columns[name], LARGEST_SIZE) for name in ("pipeline_parallel_size", "virtual_pipeline_size")
     )
     ends = defaults.flag(lambda framework: framework.embedding_and_loss_count_as_layers)
-    keys, which = np.unique((pipeline * (LARGEST_SIZE + 1) + virtual) * 2 + ends, return_inverse=True)
+    first, which = distinct_rows([pipeline, virtual, ends])
     numbers = [
         defaults.layout_number(
-            default_layout(
-                problem.model,
-                int(key // 2 // (LARGEST_SIZE + 1)),
-                int(key // 2 % (LARGEST_SIZE + 1)),
-                ends_count_as_layers=bool(key % 2),
-            )
+            default_layout(problem.model, int(pipeline[row]), int(virtual[row]), ends_count_as_layers=bool(ends[row]))
         )
-        for key in keys
+        for row in first
     ]
     defaults.derived(
         "layers_per_stage",

@@ -25,3 +25,8 @@ def test_fractions_are_told_apart() -> None:
     representatives, number = distinct_rows([np.array([1, 1, 1]), np.array([0.5, 0.25, 0.5])])
     assert len(representatives) == 2
     assert number[0] == number[2] != number[1]
+
+
+def test_no_rows_are_no_combinations() -> None:
+    representatives, number = distinct_rows([np.array([], dtype=np.int64)])
+    assert len(representatives) == len(number) == 0
