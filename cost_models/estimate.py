@@ -16,7 +16,7 @@ from cost_models.memory import Fit, estimate_memory, fit
 from cost_models.problem import Problem
 from cost_models.results import MemoryEstimate, TimeEstimate
 from cost_models.rules import violations
-from cost_models.stages import StageRows, all_stages, bounding_stages
+from cost_models.stages import StageRows, all_stages
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 from cost_models.time import estimate_time
 
@@ -58,11 +58,9 @@ class Score:
         return self.memory.most_required_bytes
 
 
-def score(
-    problem: Problem, table: StrategyTable, *, memory_confidence: float, only_bounding_stages: bool = False
-) -> Score:
-    """Score strategies that break no rule. A sweep looks at the bounding stages only, an answer at all of them."""
-    stages = (bounding_stages if only_bounding_stages else all_stages)(problem.model, table)
+def score(problem: Problem, table: StrategyTable, *, memory_confidence: float) -> Score:
+    """Score strategies that break no rule, all stages of each."""
+    stages = all_stages(problem.model, table)
     memory = estimate_memory(problem, table, stages)
     time = estimate_time(problem, table, stages)
     return Score(table, stages, memory, time, fit(problem, memory, memory_confidence))
