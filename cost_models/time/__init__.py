@@ -68,11 +68,12 @@ def estimate_time(
     }
     needed = np.full(len(table), model_flops(problem))
     peak = device.linear_peak(table.precision)
-    held, step_seconds = below_ceiling(parts, fastest_seconds(needed, peak, problem.cluster.gpus))
+    done = needed + recompute_flops(problem, picked, cases)[pipeline]
+    held, step_seconds = below_ceiling(parts, fastest_seconds(needed, done, peak, problem.cluster.gpus))
     return TimeEstimate(
         parts=held,
         step_seconds=step_seconds,
         model_flops=needed,
-        hardware_flops=needed + recompute_flops(problem, picked, cases)[pipeline],
+        hardware_flops=done,
         peak_flops_per_s=peak,
     )

@@ -14,7 +14,7 @@ from cost_models.time.collectives import Network
 from cost_models.time.communication import CaseGroups, element_bytes
 from cost_models.time.device import Device
 from cost_models.time.operators import Gemm, gemm_seconds
-from cost_models.vocabulary import padded_vocabulary
+from cost_models.vocabulary import padded_vocabulary, scored_rows, vocabulary_ranks
 
 LOSS_BYTES: Final = (38.0, 14.0)
 """Per logit, forward and backward: cast to fp32, maximum, subtraction, exponential, sum, product (Megatron-LM's
@@ -48,8 +48,10 @@ class EndSeconds:
 def embedding_seconds(
     problem: Problem, cases: LayerCases, network: Network, groups: CaseGroups, device: Device
 ) -> EndSeconds:
-    """Look-up and its gradient, split over the vocabulary by tensor parallelism."""
+    """Look-up and its gradient, split over the vocabulary by tensor parallelism; or the projection of patches."""
     model = problem.model
+    if model.is_classifier:
+        return _patch_seconds(problem, cases, device)
     elements = cases.shard_tokens * model.hidden_size
     frozen = _frozen(problem, "embedding")
     rows = padded_vocabulary(model, cases.table) / cases.tensor
@@ -72,19 +74,20 @@ def head_seconds(
     """Final norm, output projection over the padded vocabulary, and the loss."""
     model = problem.model
     hidden = np.full(len(cases), float(model.hidden_size))
-    vocabulary = padded_vocabulary(model, cases.table) / cases.tensor
+    vocabulary = padded_vocabulary(model, cases.table) / vocabulary_ranks(model, cases.table)
+    scored = scored_rows(model, cases.table, cases.tokens)
     ones = np.ones(len(cases))
     rate, element = device.wide_rate(cases.table.precision), element_bytes(cases)
     forward, dgrad, wgrad = (
         gemm_seconds(gemm, rate, element, device)
         for gemm in (
-            Gemm(cases.tokens, vocabulary, hidden, ones),
-            Gemm(cases.tokens, hidden, vocabulary, ones),
-            Gemm(vocabulary, hidden, cases.tokens, ones),
+            Gemm(scored, vocabulary, hidden, ones),
+            Gemm(scored, hidden, vocabulary, ones),
+            Gemm(vocabulary, hidden, scored, ones),
         )
     )
     loss = FUSED_LOSS_BYTES if problem.workload.fused_loss else LOSS_BYTES
-    logits = cases.tokens * vocabulary
+    logits = scored * vocabulary
     frozen = _frozen(problem, "head")
     weights = model.hidden_size * vocabulary
     accumulated = weights * 2 * cases.gradient_bytes
@@ -94,7 +97,29 @@ def head_seconds(
         forward=forward + device.memory_seconds(logits * loss[0]) + issue,
         input_gradient=dgrad + device.memory_seconds(logits * loss[1]) + issue,
         weight_gradient=zero if frozen else wgrad + device.memory_seconds(accumulated),
-        tensor=_tensor_passes(problem, cases, network, groups, passes=2.0),
+        tensor=zero if model.is_classifier else _tensor_passes(problem, cases, network, groups, passes=2.0),
+        weights=weights,
+        trained=zero if frozen else weights,
+    )
+
+
+def _patch_seconds(problem: Problem, cases: LayerCases, device: Device) -> EndSeconds:
+    """A matrix product on every tensor rank, position embeddings added; an image has no gradient."""
+    model, ones, zero = problem.model, np.ones(len(cases)), np.zeros(len(cases))
+    rate, element = device.wide_rate(cases.table.precision), element_bytes(cases)
+    rows, inputs, width = cases.tokens, ones * model.patch_elements, ones * model.hidden_size
+    forward = gemm_seconds(Gemm(rows, width, inputs, ones), rate, element, device)
+    gradient = gemm_seconds(Gemm(width, inputs, rows, ones), rate, element, device)
+    elements = cases.shard_tokens * model.hidden_size
+    frozen = _frozen(problem, "embedding")
+    weights = ones * (model.embedding_parameters + model.position_parameters + model.input_parameters)
+    return EndSeconds(
+        forward=forward
+        + device.memory_seconds(elements * EMBEDDING_BYTES[0])
+        + END_OPERATORS / 4 * device.kernels.operator_seconds,
+        input_gradient=zero,
+        weight_gradient=zero if frozen else gradient + device.memory_seconds(2 * weights * cases.gradient_bytes),
+        tensor=zero,
         weights=weights,
         trained=zero if frozen else weights,
     )

@@ -36,6 +36,9 @@ def model_flops(problem: Problem) -> float:
     fine_tuning = problem.workload.fine_tuning
     matrices = float(sum(active_matrix_parameters(model.blocks[kind]) for kind in model.layer_blocks))
     head = float(model.hidden_size * model.vocab_size)
+    if model.is_classifier:
+        # By token: of a sequence one goes through the head, all but that one through the patch projection.
+        head = (head + (sequence - 1) * model.patch_elements * model.hidden_size) / sequence
     attention = 3 * sum(attention_flops(model.blocks[kind].attention, sequence) for kind in model.layer_blocks)
     if fine_tuning is None:
         return problem.workload.tokens * (6 * (matrices + head) + attention)
