@@ -204,6 +204,16 @@ class ModelArchitecture:
     assumptions: tuple[str, ...] = field(default=())
 
     @property
+    def is_classifier(self) -> bool:
+        """Patches of an image come in through a projection, and only the class token goes out through the head."""
+        return self.sequence_length is not None
+
+    @property
+    def patch_elements(self) -> int:
+        """Inputs of the patch projection, which has a bias (ViT)."""
+        return self.embedding_parameters // self.hidden_size - 1
+
+    @property
     def layers(self) -> int:
         """How many blocks there are in all."""
         return len(self.layer_blocks)

@@ -11,8 +11,6 @@ CODE: Final = "not_priced_yet"
 
 
 def check_model_is_priced(model: ModelArchitecture) -> None:
-    """Encoder-decoder models and vision transformers are read and counted, not priced."""
+    """Encoder-decoder models are read and counted, not priced."""
     if any(block.cross_attention for block in model.blocks):
         raise UnsupportedModel(("model",), CODE, f"encoder-decoder models ({model.model_type}) are not priced yet")
-    if model.sequence_length is not None:
-        raise UnsupportedModel(("model",), CODE, f"vision transformers ({model.model_type}) are not priced yet")

@@ -10,7 +10,7 @@ from cost_models.memory.facts import flag, number
 from cost_models.memory.tokens import Tokens
 from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn, StrategyTable
-from cost_models.vocabulary import padded_vocabulary
+from cost_models.vocabulary import padded_vocabulary, scored_rows, vocabulary_ranks
 
 _TORCH_FP32_COPIES = 3.0
 """Log-probabilities, their gradient and that of the logits (torch's log_softmax and nll_loss)."""
@@ -31,7 +31,8 @@ class LossHead:
 def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
     """Logits in the compute dtype, fp32 copies, and their gradients."""
     hidden = problem.model.hidden_size
-    logits = at.count * padded_vocabulary(problem.model, table) * at.tensor
+    scored = scored_rows(problem.model, table, at.count)
+    logits = scored * padded_vocabulary(problem.model, table) / vocabulary_ranks(problem.model, table)
     # The plain transformers loss is torch's and still holds the logits when it is differentiated.
     copies = np.where(at.eager, _TORCH_FP32_COPIES, number(table, "loss_fp32_copies"))
     held = at.element * np.where(at.eager, 1.0, number(table, "loss_logit_copies"))
@@ -55,6 +56,7 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
 
 def _head_gradient(problem: Problem, table: StrategyTable, at: Tokens) -> FloatColumn:
     """The 16-bit gradient of the head's matrix before it is added to the fp32 one."""
-    matrix = padded_vocabulary(problem.model, table) * problem.model.hidden_size * at.tensor
+    rows = padded_vocabulary(problem.model, table) / vocabulary_ranks(problem.model, table)
+    matrix = rows * problem.model.hidden_size
     frozen = problem.workload.fine_tuning is not None and "head" not in problem.workload.fine_tuning.modules_to_save
     return np.where(flag(table, "weight_gradient_placeholders"), 0.0 if frozen else matrix * at.element, 0.0)

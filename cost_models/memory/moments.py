@@ -21,7 +21,7 @@ from cost_models.memory.weights import BlockWeights, LocalWeights, adapter_split
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
-from cost_models.vocabulary import padded_vocabulary
+from cost_models.vocabulary import padded_vocabulary, vocabulary_ranks
 
 MATRIX_OPTIMIZERS: Final = ("muon", "adafactor")
 ADAFACTOR_STATE_BYTES: Final = 4.0
@@ -94,7 +94,8 @@ def largest_tensor_states(
     `per_vector`: (n,) bytes of a weight's states outside of the hidden matrices.
     """
     tensor = table.tensor_parallel_size.astype(np.float64)
-    end = padded_vocabulary(problem.model, table) * problem.model.hidden_size / tensor * per_vector
+    rows = padded_vocabulary(problem.model, table) / vocabulary_ranks(problem.model, table)
+    end = rows * problem.model.hidden_size * per_vector
     matrix = np.zeros(len(table))
     for block in problem.model.blocks:
         for linear in _trained(problem, block):

@@ -80,6 +80,11 @@ def stage_activations(
     if problem.workload.dropout > 0:
         mask = (problem.model.hidden_size * at.count * at.residual)[row]
         saved += np.where(stages.first, held.entering * mask, 0.0)
+    if problem.model.is_classifier:
+        # The patch projection keeps the image for the gradient of its weights.
+        patches = (at.keys - 1.0) * problem.model.patch_elements
+        image = (at.element * at.table.micro_batch_size * patches)[row]
+        saved += np.where(stages.first, held.entering * image, 0.0)
     pending = np.where(stages.last, (held.leaving - 1.0) * loss.pending[row], 0.0)
     losses = np.where(stages.last, loss.peak[row], 0.0)
     received = np.where(table.pipeline_parallel_size > 1, 2.0 * boundary, 0.0)[row]

@@ -18,7 +18,7 @@ from cost_models.problem import Problem
 from cost_models.quantisation import PACKING, is_quantised, quantised_weights
 from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
-from cost_models.vocabulary import padded_vocabulary
+from cost_models.vocabulary import padded_vocabulary, vocabulary_ranks
 from cost_models.workload import FineTuning
 
 
@@ -99,7 +99,7 @@ def block_weights(problem: Problem, table: StrategyTable) -> BlockWeights:
 
 def end_weights(problem: Problem, table: StrategyTable) -> EndWeights:
     """Embedding and head of one rank, vocabulary padded and split over tensor-parallel ranks."""
-    model, tensor = problem.model, table.tensor_parallel_size
+    model, tensor = problem.model, vocabulary_ranks(problem.model, table)
     share = padded_vocabulary(model, table) / (model.vocab_size * tensor)
     embedding = model.embedding_parameters * share
     first = embedding + model.position_parameters + model.input_parameters

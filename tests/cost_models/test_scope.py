@@ -8,6 +8,7 @@ import pytest
 
 from cost_models.catalog.models import load_model, model_names
 from cost_models.errors import InvalidInput
+from cost_models.hf_config import read_hf_config
 from cost_models.scope import check_model_is_priced
 
 
@@ -19,11 +20,11 @@ def refused(check: Any, *arguments: Any) -> tuple[tuple[str | int, ...], str]:
 
 
 class TestModels:
-    @pytest.mark.parametrize("name", sorted(set(model_names()) - {"vit-h"}))
-    def test_language_models_are_priced(self, name: str) -> None:
+    @pytest.mark.parametrize("name", sorted(model_names()))
+    def test_presets_are_priced(self, name: str) -> None:
         check_model_is_priced(load_model(name))
 
-    def test_vision_transformers_are_not(self) -> None:
-        loc, message = refused(check_model_is_priced, load_model("vit-h"))
+    def test_encoder_decoders_are_not(self) -> None:
+        loc, message = refused(check_model_is_priced, read_hf_config({"model_type": "t5"}))
         assert loc == ("model",)
-        assert message == "vision transformers (vit) are not priced yet"
+        assert message == "encoder-decoder models (t5) are not priced yet"
