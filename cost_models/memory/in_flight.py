@@ -36,10 +36,12 @@ def micro_batches(problem: Problem, table: StrategyTable) -> IntColumn:
 
 def depth_column(problem: Problem, table: StrategyTable) -> IntColumn:
     """Micro-batches that the schedule can tell apart, (n,): beyond the longest warm-up more change nothing, except
-    under gpipe, which holds them all."""
+    under gpipe, which holds them all, and where they do not fill whole rounds of an interleaved schedule."""
     longest = 2 * table.pipeline_parallel_size * table.virtual_pipeline_size
     count = micro_batches(problem, table)
-    bounded = np.where(table.is_choice("pipeline_schedule", "gpipe"), count, np.minimum(count, longest))
+    broken = table.is_choice("pipeline_schedule", "interleaved") & (count % table.pipeline_parallel_size > 0)
+    exact = broken | table.is_choice("pipeline_schedule", "gpipe")
+    bounded = np.where(exact, count, np.minimum(count, longest))
     return np.where(table.pipeline_parallel_size == 1, 1, bounded)
 
 
@@ -93,10 +95,11 @@ def _held_micro_batches(schedule: int, pipeline: int, chunks: int, count: int) -
         return np.full((pipeline, chunks), count)
     if schedule == code("pipeline_schedule", "interleaved"):
         # arXiv 2104.04473, section 2.2, as Megatron-Core's forward_backward_pipelining_with_interleaving has it:
-        # 2(p - s - 1) + (v - 1)p chunk passes of warm-up and the one under way; p micro-batches a chunk and round.
-        passes = np.minimum(2 * (pipeline - stage - 1) + (chunks - 1) * pipeline + 1, count * chunks)
-        rounds, rest = np.divmod(passes, pipeline * chunks)
-        held = rounds * pipeline + np.clip(rest - chunk * pipeline, 0, pipeline)
+        # 2(p - s - 1) + (v - 1)g chunk passes of warm-up and the one under way; g micro-batches a chunk and round.
+        group = _round_micro_batches(count, pipeline)
+        passes = np.minimum(2 * (pipeline - stage - 1) + (chunks - 1) * group + 1, count * chunks)
+        rounds, rest = np.divmod(passes, group * chunks)
+        held = rounds * group + np.clip(rest - chunk * group, 0, group)
         result: IntColumn = np.minimum(held, count)
         return result
     if schedule == code("pipeline_schedule", "zero-bubble") and chunks == 2:
@@ -104,3 +107,12 @@ def _held_micro_batches(schedule: int, pipeline: int, chunks: int, count: int) -
         return np.full((pipeline, chunks), min(count, pipeline))
     # 1F1B (arXiv 2104.04473, section 2.2.1); ZB-H1 has the same peak (arXiv 2401.10241, table 1).
     return np.broadcast_to(np.minimum(count, pipeline - stage), (pipeline, chunks))
+
+
+def _round_micro_batches(count: int, pipeline: int) -> int:
+    """Micro-batches that pass a chunk before the next has its turn: as many as there are stages where that divides.
+
+    Else the fewest more whose last round is whole or still fills the pipeline, as Megatron-Core demands of
+    --microbatch-group-size-per-virtual-pipeline-stage. The rules see to it that `count` is no less than `pipeline`.
+    """
+    return next(size for size in range(pipeline, count + 1) if count % size == 0 or count % size >= pipeline)
