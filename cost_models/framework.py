@@ -55,6 +55,8 @@ class Framework:
     """Besides `none`."""
     offload_zero_stages: Mapping[str, tuple[int, ...]]
     """ZeRO stages with which each kind of offload runs."""
+    partial_offload_zero_stages: Mapping[str, tuple[int, ...]]
+    """ZeRO stages with which a part of the optimizer (offload_fraction below 1) can be offloaded, by kind."""
     precisions: tuple[str, ...]
     optimizers: tuple[str, ...]
     fine_tuning: tuple[str, ...]
@@ -162,3 +164,7 @@ class Framework:
     frozen_weights_have_gradients: bool
     """A flat parameter that mixes frozen weights with adapters has a gradient of its full length, kept whole while
     micro-batches are accumulated without synchronisation (torch FSDP notes on freezing, and on no_sync)."""
+
+    def offloads_in_part(self, offload: str, zero_stage: int) -> bool:
+        """Whether offload_fraction may be below 1: of activations always, since it counts layers."""
+        return offload in ("none", "activations") or zero_stage in self.partial_offload_zero_stages.get(offload, ())

@@ -218,5 +218,9 @@ def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> t
     return tuple(
         (kind, fraction)
         for kind in sorted(kinds, key=OFFLOADS.index)
-        for fraction in (fractions[-1:] if kind == "none" else fractions)
+        for fraction in (fractions if kind in _divisible_offloads(framework) else fractions[-1:])
     )
+
+
+def _divisible_offloads(framework: Framework) -> tuple[str, ...]:
+    return ("activations", *framework.partial_offload_zero_stages)

@@ -24,7 +24,7 @@ from optuna.distributions import (
 
 from cost_models.framework import Framework
 from cost_models.frameworks import FRAMEWORKS
-from cost_models.strategy import COLUMNS
+from cost_models.strategy import COLUMNS, code
 from search.axes import CHECKPOINTED_SHARES, OFFLOADED_SHARES, divisors, lattice_axes
 from search.candidates import Candidates
 from search.problem import SearchProblem
@@ -182,7 +182,7 @@ class StudySpace:
             "activation_checkpointing": mode,
             "checkpointed_layers": self._checkpointed(layout, mode, parameters.get("checkpointed_share", 1.0)),
             "offload": offload,
-            "offload_fraction": self._fraction(offload, parameters.get("offload_steps", FRACTION_STEPS)),
+            "offload_fraction": self._fraction(layout, offload, parameters.get("offload_steps", FRACTION_STEPS)),
         }
         ends = (parameters.get("first_chunk_relief", 0), parameters.get("last_chunk_relief", 0))
         return Proposal(layout.cluster, strategy, ends if layout.uneven else (0, 0))
@@ -236,9 +236,11 @@ class StudySpace:
         # All of a stage is left out, so that unequal stages recompute all of theirs.
         return None if layers >= layout.stage_layers else layers
 
-    def _fraction(self, offload: str, steps: int) -> float:
+    def _fraction(self, layout: Layout, offload: str, steps: int) -> float:
         named = self.search.space.get("offload_fraction")
-        fraction = 1.0 if offload == "none" else steps / FRACTION_STEPS
+        framework = FRAMEWORKS[code("framework", layout.fixed["framework"])]
+        in_part = offload != "none" and framework.offloads_in_part(offload, layout.fixed["zero_stage"])
+        fraction = steps / FRACTION_STEPS if in_part else 1.0
         return float(min(named, key=lambda value: (abs(value - fraction), value))) if named else fraction
 
 

@@ -47,6 +47,7 @@ _RUNS: Final = (
     "recompute_modules",
     "offloads",
     "offload_zero_stages",
+    "partial_offload_zero_stages",
     "precisions",
     "optimizers",
     "fine_tuning",

@@ -27,6 +27,7 @@ DDP = Framework(
     recompute_modules=(),
     offloads=("activations",),
     offload_zero_stages={"activations": (0,)},
+    partial_offload_zero_stages={},
     precisions=("bf16", "fp16", "fp8", "fp32"),
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor"),
     fine_tuning=("lora", "qlora"),

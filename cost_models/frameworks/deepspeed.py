@@ -32,6 +32,7 @@ DEEPSPEED = Framework(
         "nvme": (3,),
         "activations": (0, 1, 2, 3),
     },
+    partial_offload_zero_stages={"optimizer": (3,), "optimizer-and-parameters": (3,)},  # Twin-Flow's ratio
     precisions=("bf16", "fp16", "fp32"),
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "muon"),
     fine_tuning=("lora", "qlora"),

@@ -27,6 +27,7 @@ FSDP1 = Framework(
     recompute_modules=(),
     offloads=("optimizer-and-parameters", "activations"),  # CPUOffload(offload_params=True)
     offload_zero_stages={"optimizer-and-parameters": (2, 3), "activations": (0, 2, 3)},
+    partial_offload_zero_stages={},
     precisions=("bf16", "fp16", "fp8", "fp32"),
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor"),
     fine_tuning=("lora", "qlora"),

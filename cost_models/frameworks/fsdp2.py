@@ -27,6 +27,7 @@ FSDP2 = Framework(
     recompute_modules=(),
     offloads=("optimizer-and-parameters", "activations"),  # CPUOffloadPolicy keeps parameters and states on the host
     offload_zero_stages={"optimizer-and-parameters": (2, 3), "activations": (0, 2, 3)},
+    partial_offload_zero_stages={},  # CPUOffloadPolicy takes all
     precisions=("bf16", "fp16", "fp8", "nvfp4", "fp32"),
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "muon"),
     fine_tuning=("lora", "qlora"),

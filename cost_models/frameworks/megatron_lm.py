@@ -30,6 +30,7 @@ MEGATRON_LM = Framework(
     # optimizer: --optimizer-cpu-offload, which needs the (precision-aware) distributed optimizer; parameters too:
     # ZeRO-3 under Megatron-DeepSpeed
     offload_zero_stages={"optimizer": (1,), "optimizer-and-parameters": (3,), "activations": (0, 1, 2, 3)},
+    partial_offload_zero_stages={"optimizer": (1,)},  # --optimizer-offload-fraction
     precisions=("bf16", "fp16", "fp8", "nvfp4", "fp32"),
     # 8-bit moments: --use-precision-aware-optimizer with --exp-avg-dtype fp8
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "muon"),

@@ -27,6 +27,7 @@ NANOTRON = Framework(
     recompute_modules=(),
     offloads=(),
     offload_zero_stages={},
+    partial_offload_zero_stages={},
     precisions=("bf16", "fp16", "fp32"),
     optimizers=("adamw", "adam", "sgd", "sgd-momentum"),
     fine_tuning=(),

@@ -257,6 +257,25 @@ def _offload_zero_says(view: View) -> str:
     return f"{view.framework.name} offloads {offload} with zero_stage {stages}, not {view.value('zero_stage')}"
 
 
+def _offload_part(view: View) -> BoolColumn:
+    in_part = np.array(
+        [
+            [[framework.offloads_in_part(kind, stage) for stage in range(4)] for kind in OFFLOADS]
+            for framework in FRAMEWORKS
+        ]
+    )
+    able = in_part[view.table.framework, view.table.offload, view.table.zero_stage]
+    refused: BoolColumn = (view.table.offload_fraction < 1) & ~able
+    return refused
+
+
+def _offload_part_says(view: View) -> str:
+    return (
+        f"{view.framework.name} offloads {view.value('offload')} with zero_stage {view.value('zero_stage')} as a "
+        f"whole, not an offload_fraction of {view.value('offload_fraction')}"
+    )
+
+
 def _offload_host(view: View) -> BoolColumn | bool:
     # An unknown host is a warning: the strategy is possible, only nobody can tell whether it fits.
     host = view.cluster.host
@@ -298,6 +317,7 @@ ABILITIES: Final = (
     Rule("checkpointing_unsupported", _absent_modules, _absent_modules_say),
     Rule("offload_unsupported", _offload, _offload_says),
     Rule("offload_unsupported", _offload_zero, _offload_zero_says),
+    Rule("offload_unsupported", _offload_part, _offload_part_says),
     Rule("optimizer_unsupported", _optimizer, _optimizer_says),
     Rule("offload_needs_host", _offload_host, _offload_host_says),
 )

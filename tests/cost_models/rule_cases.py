@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
+from cost_models.hf_config import read_hf_config
 from cost_models.problem import Problem
 from cost_models.workload import FineTuning
 from tests.cost_models.problems import a100, h100, make_problem, megatron
 
+T5: Final = replace(make_problem("llama-3-8b", h100(1)), model=read_hf_config({"model_type": "t5"}))
 LLAMA: Final = make_problem("llama-3-70b", h100(8))
 RECIPES: Final = {
     "llama-3.1-405b, arXiv 2407.21783, table 4": (
@@ -389,6 +392,12 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         "parallelism",
     ),
     (
+        LLAMA,
+        {"framework": "fsdp2", "offload": "optimizer-and-parameters", "offload_fraction": 0.5},
+        "offload_unsupported",
+        "fsdp2 offloads optimizer-and-parameters with zero_stage 3 as a whole, not an offload_fraction of 0.5",
+    ),
+    (
         make_problem("llama-3-70b", h100(8), optimizer="adamw-8bit"),
         {"framework": "nanotron"},
         "optimizer_unsupported",
@@ -449,6 +458,18 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         {"framework": "fsdp2", "tensor_parallel_size": 2},
         "fine_tuning_unsupported",
         "qlora keeps weights in packed 4-bit blocks, which cannot be split (tensor_parallel_size 2)",
+    ),
+    (
+        T5,
+        megatron(1, 2),
+        "pipeline_unsupported",
+        "encoder-decoder models are not priced with a pipeline (pipeline_parallel_size 2)",
+    ),
+    (
+        T5,
+        {"framework": "fsdp2", "context_parallel_size": 2},
+        "context_unsupported",
+        "encoder-decoder models are not priced with context parallelism (context_parallel_size 2)",
     ),
     (
         make_problem("llama-3-8b", h100(8), fine_tuning=FineTuning("qlora")),

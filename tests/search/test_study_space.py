@@ -64,10 +64,7 @@ def test_relief_moves_layers_from_the_ends_to_the_middle() -> None:
 
 
 def test_between_points_recompute_and_offload_less() -> None:
-    search = small_search("llama-3-70b", clusters=(cluster("dgx-a100"),), frameworks=("fsdp2",))
-    seeds = _seeds(search, swept(search), None)
-    space = StudySpace(search, study_layouts(search, seeds))
-    point = {**space.encode(0, seeds.table.row(0)), "checkpointing": "full", "checkpointed_share": 0.5}
+    space, point = _halfway("deepspeed")
     offload = "optimizer-and-parameters"
     lower, less = space.between({**point, "offload": offload, "offload_steps": 20}, 0.5)
     assert (lower["checkpointed_share"], lower["offload_steps"]) == (0.375, 20)
@@ -75,3 +72,19 @@ def test_between_points_recompute_and_offload_less() -> None:
     assert space.between({**point, "checkpointing": "none", "offload": "none"}, 0.5) == []
     decoded = space.decode({**point, "offload": offload, "offload_steps": 15}).strategy
     assert (decoded["checkpointed_layers"], decoded["offload_fraction"]) == (40, 0.75)
+
+
+def test_what_a_framework_offloads_as_a_whole_is_not_divided() -> None:
+    space, point = _halfway("fsdp2")
+    decoded = space.decode({**point, "offload": "optimizer-and-parameters", "offload_steps": 15}).strategy
+    assert decoded["offload_fraction"] == 1.0
+
+
+def _halfway(framework: str) -> tuple[StudySpace, dict[str, Any]]:
+    """A point of the study that shards everything and recomputes half of its layers."""
+    search = small_search(
+        "llama-3-70b", clusters=(cluster("dgx-a100"),), frameworks=(framework,), space={"zero_stage": (3,)}
+    )
+    seeds = _seeds(search, swept(search), None)
+    space = StudySpace(search, study_layouts(search, seeds))
+    return space, {**space.encode(0, seeds.table.row(0)), "checkpointing": "full", "checkpointed_share": 0.5}
