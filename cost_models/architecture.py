@@ -146,9 +146,17 @@ class Block:
     @property
     def linears(self) -> tuple[Linear, ...]:
         """Every matrix of the block."""
-        attentions = (self.attention, *((self.cross_attention,) if self.cross_attention else ()))
-        inside = tuple(linear for attention in attentions for linear in attention.linears)
-        return (*inside, *self.feed_forward.linears)
+        return (*self.attention_linears, *self.feed_forward.linears)
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """To itself, and to the encoder's output in a decoder that has one."""
+        return (self.attention, *((self.cross_attention,) if self.cross_attention else ()))
+
+    @property
+    def attention_linears(self) -> tuple[Linear, ...]:
+        """Every matrix of its attentions."""
+        return tuple(linear for attention in self.attentions for linear in attention.linears)
 
     @property
     def experts(self) -> MixtureOfExperts | None:
@@ -202,6 +210,11 @@ class ModelArchitecture:
     sequence_length: int | None = None
     """The only sequence length that there is (ViT); None: the workload's."""
     assumptions: tuple[str, ...] = field(default=())
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Decoder blocks attend to the encoder's output."""
+        return any(block.cross_attention for block in self.blocks)
 
     @property
     def is_classifier(self) -> bool:

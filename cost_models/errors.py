@@ -3,7 +3,7 @@
 CostModelError
 ├── UnknownPreset        a catalog name that does not exist
 └── InvalidInput         a value that breaks a rule; carries the place of the field
-    └── UnsupportedModel a config that is not understood, or a model that is not priced
+    └── UnsupportedModel a config that is not understood
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class InvalidInput(CostModelError):
 
 
 class UnsupportedModel(InvalidInput):
-    """A Hugging Face config that the reader does not understand, or a model that is not priced yet."""
+    """A Hugging Face config that the reader does not understand."""
 
 
 class UnknownPreset(InvalidInput):

@@ -1,4 +1,4 @@
-"""From requests to problems: defaults are filled in and listed, what is not priced yet is refused.
+"""From requests to problems: defaults are filled in and listed.
 
 Raises `cost_models.errors.InvalidInput` with the place of the field in the request.
 """
@@ -20,7 +20,6 @@ from cost_models.cluster import Cluster
 from cost_models.cluster_input import resolve_cluster
 from cost_models.errors import InvalidInput
 from cost_models.problem import Problem
-from cost_models.scope import check_model_is_priced
 from cost_models.workload import AttentionKernel, FineTuning, Precision, Workload
 from search.problem import SearchProblem
 
@@ -58,9 +57,13 @@ def resolve_problem(
 ) -> ResolvedProblem:
     """Model, cluster and workload of one request."""
     model = read_model(model_input, workload_input.sequence_length)
-    check_model_is_priced(model)
     cluster = resolve_cluster(cluster_input.model_dump(exclude_none=True))
     workload, assumed = _resolve_workload(workload_input, cluster, model)
+    if model.is_encoder_decoder:
+        assumed.append(
+            "encoder and decoder read sequence_length tokens each, a token of each counts once; flash attention takes "
+            "the relative position biases, as cuDNN's kernels do"
+        )
     return ResolvedProblem(Problem(model, cluster, workload), (*model.assumptions, *cluster.assumptions, *assumed))
 
 

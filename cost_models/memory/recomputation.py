@@ -98,7 +98,7 @@ def _per_operator(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     of the block are kept (torchtitan/distributed/activation_checkpoint.py, mm_recompute_shapes and the save list)."""
     outputs = at.element * at.problem.model.hidden_size * at.count * at.residual + saved.attention_core
     heads = block.attention.heads * block.attention.value_head_dim
-    outputs = outputs + at.element * heads * at.count * at.tensor
+    outputs = outputs + len(block.attentions) * at.element * heads * at.count * at.tensor
     # NVFP4 products are operators of torchao's own, which the policy does not know: recomputed.
     known = np.where(at.table.is_choice("precision", "nvfp4"), 0.0, 1.0)
     for position, linear in enumerate(w for w in block.linears if w.copies == 1):
@@ -133,6 +133,9 @@ def _working(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     gathered = np.where(at.table.sequence_parallel, at.element * hidden, 0.0)
     residual = at.element * hidden * at.residual
     gone = saved.hidden + saved.activated + saved.expert_input + saved.expert_hidden + saved.expert_activated
+    if block.cross_attention:
+        # The gradient of the encoder's output adds up through all of the decoder.
+        residual = 2 * residual
     weight = DEQUANTISED_BYTES * largest_matrix(block) if is_quantised(at.problem) else 0.0
     return residual + gathered + weight + np.maximum(of_attention - gone, _working_feed_forward(block, at))
 

@@ -65,15 +65,15 @@ def saved_by_block(block: Block, at: Tokens) -> Saved:
     else:
         parts |= _experts(block.feed_forward, at)
     if at.problem.workload.dropout > 0:
-        # one byte an element after attention and after the perceptron (arXiv 2205.05198, section 4.1)
-        parts["dropout_masks"] = 2.0 * at.problem.model.hidden_size * at.residual * at.count
+        # one byte an element after each attention and after the perceptron (arXiv 2205.05198, section 4.1)
+        parts["dropout_masks"] = (1.0 + len(block.attentions)) * at.problem.model.hidden_size * at.residual * at.count
     return Saved(**parts)
 
 
 def _norms(block: Block, at: Tokens) -> Mapping[str, FloatColumn]:
     hidden = at.problem.model.hidden_size * at.count
     # Norms before attention and perceptron feed matrices; norms after them feed the residual stream only.
-    inputs_of_matrices = 1 if block.parallel_residual else 2
+    inputs_of_matrices = 1 if block.parallel_residual else 1 + len(block.attentions)
     norms = max(block.norms, 1)
     plain = np.where(at.eager, 4.0 + (at.element if at.problem.model.norm == "rmsnorm" else 0.0), at.element)
     adapted = _adapted_share(block, at)

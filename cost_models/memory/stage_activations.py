@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.architecture import ModelArchitecture
 from cost_models.memory.facts import flag
 from cost_models.memory.in_flight import in_flight
 from cost_models.memory.loss import LossHead
@@ -24,6 +25,16 @@ cpu_offload and torchtune's OffloadActivations copy on a stream of their own, a 
 def offloaded_share(table: StrategyTable) -> FloatColumn:
     """(n,) share of the layers whose activations go to the host."""
     return np.where(table.is_choice("offload", "activations"), table.offload_fraction, 0.0)
+
+
+def position_bias_bytes(model: ModelArchitecture, at: Tokens) -> FloatColumn:
+    """(n,) relative position biases that the layers of a stack share, and their gradients, of two stacks (T5).
+
+    transformers adds the mask of each sample to them; a fused kernel takes one for all samples.
+    """
+    heads = max((block.attention.heads for block in model.blocks if block.attention.other_parameters), default=0)
+    samples = 1.0 if at.problem.workload.attention == "flash" else at.table.micro_batch_size
+    return 2.0 * 2.0 * at.element * samples * heads * at.keys**2 * at.tensor
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,9 @@ def stage_activations(
     if problem.workload.dropout > 0:
         mask = (problem.model.hidden_size * at.count * at.residual)[row]
         saved += np.where(stages.first, held.entering * mask, 0.0)
+    if problem.model.is_encoder_decoder:
+        # The encoder's final norm, whose output all decoder layers read, and the position biases of both stacks.
+        saved += held.leaving * (loss.final_norm + position_bias_bytes(problem.model, at))[row]
     if problem.model.is_classifier:
         # The patch projection keeps the image for the gradient of its weights.
         patches = (at.keys - 1.0) * problem.model.patch_elements

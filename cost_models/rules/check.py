@@ -15,10 +15,11 @@ from cost_models.rules.dimensions import DIMENSIONS
 from cost_models.rules.numerics import NUMERICS
 from cost_models.rules.pipeline import PIPELINE
 from cost_models.rules.placement import PLACEMENT
+from cost_models.rules.two_stacks import TWO_STACKS
 from cost_models.rules.view import Rule, View
 from cost_models.strategy import StrategyTable
 
-RULES: Final[tuple[Rule, ...]] = (*DEGREES, *DIMENSIONS, *PIPELINE, *ABILITIES, *NUMERICS)
+RULES: Final[tuple[Rule, ...]] = (*DEGREES, *DIMENSIONS, *PIPELINE, *ABILITIES, *NUMERICS, *TWO_STACKS)
 
 
 def violations(problem: Problem, table: StrategyTable) -> CodeColumn:

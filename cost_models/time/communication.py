@@ -67,7 +67,7 @@ def tensor_traffic(
     message = cases.tokens * model.hidden_size * element_bytes(cases)
     split = network.all_gather(groups.tensor, message)
     whole = network.all_reduce(groups.tensor, message)
-    sublayers = 1.0 + _dense_feed_forward(block)
+    sublayers = len(block.attentions) + _dense_feed_forward(block)
     one_pass = sublayers * np.where(cases.table.sequence_parallel, 2 * split, whole)
     hidden = cases.coefficient("hidden_tensor_traffic") * cases.table.overlap_communication
     backward = one_pass * (1 - hidden)

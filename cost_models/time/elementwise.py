@@ -85,7 +85,7 @@ def elementwise_traffic(
     return ElementwiseTraffic(
         norms=_norms(model, block, cases),
         activation=_activation(block, cases),
-        core_attention=_softmax(shape, cases, dropout=dropout, flash=flash),
+        core_attention=_softmax(shape, cases, len(block.attentions), dropout=dropout, flash=flash),
         rest=_rest(model, block, cases, dropout=dropout),
     )
 
@@ -129,23 +129,24 @@ def _activation(block: Block, cases: LayerCases) -> Traffic:
     return Traffic(elements * forward, elements * backward, loops * np.where(plain, 2.0, 1.0))
 
 
-def _softmax(shape: AttentionShape, cases: LayerCases, *, dropout: bool, flash: bool) -> Traffic:
+def _softmax(shape: AttentionShape, cases: LayerCases, attentions: int, *, dropout: bool, flash: bool) -> Traffic:
     if flash:
         zero = np.zeros(len(cases))
-        return Traffic(zero, zero, zero + 1.0)
-    elements = shape.batch_heads * shape.queries * shape.keys
+        return Traffic(zero, zero, zero + attentions)
+    elements = attentions * shape.batch_heads * shape.queries * shape.keys
     forward, backward = _choose(cases, SOFTMAX, PLAIN_SOFTMAX)
     more = DROPOUT if dropout else (0.0, 0.0)
     operators = np.where(cases.fused, EAGER_ATTENTION_OPERATORS[0], EAGER_ATTENTION_OPERATORS[1]) + dropout
-    return Traffic(elements * (forward + more[0]), elements * (backward + more[1]), operators)
+    return Traffic(elements * (forward + more[0]), elements * (backward + more[1]), attentions * operators)
 
 
 def _rest(model: ModelArchitecture, block: Block, cases: LayerCases, *, dropout: bool) -> Traffic:
     more = DROPOUT if dropout else (0.0, 0.0)
-    residual = 2 * cases.shard_tokens * model.hidden_size
+    sublayers = 1.0 + len(block.attentions)
+    residual = sublayers * cases.shard_tokens * model.hidden_size
     forward = residual * (RESIDUAL[0] + more[0])
     backward = residual * (RESIDUAL[1] + more[1])
-    operators = np.full(len(cases), 2.0 + 2.0)  # two residuals, two reshapes around attention
+    operators = np.full(len(cases), sublayers + 2.0 * len(block.attentions))  # residuals, reshapes around attention
     if model.position_embeddings == "rotary":
         attention = block.attention
         heads = attention.heads + attention.key_value_heads

@@ -52,7 +52,8 @@ def embedding_seconds(
     model = problem.model
     if model.is_classifier:
         return _patch_seconds(problem, cases, device)
-    elements = cases.shard_tokens * model.hidden_size
+    # Encoder and decoder each look up a sequence.
+    elements = (2.0 if model.is_encoder_decoder else 1.0) * cases.shard_tokens * model.hidden_size
     frozen = _frozen(problem, "embedding")
     rows = padded_vocabulary(model, cases.table) / cases.tensor
     weights = rows * model.hidden_size + model.position_parameters + model.input_parameters

@@ -24,9 +24,13 @@ def attention_flops(attention: Attention, sequence: float) -> float:
     return 2 * attention.heads * (attention.head_dim + attention.value_head_dim) * keys
 
 
+def _core_flops(block: Block, sequence: float) -> float:
+    return sum(attention_flops(attention, sequence) for attention in block.attentions)
+
+
 def active_matrix_parameters(block: Block) -> float:
     """Weights of linear layers that a token goes through."""
-    attention = sum(linear.in_features * linear.out_features for linear in block.attention.linears)
+    attention = sum(linear.in_features * linear.out_features for linear in block.attention_linears)
     return attention + _feed_forward_parameters(block)
 
 
@@ -39,7 +43,7 @@ def model_flops(problem: Problem) -> float:
     if model.is_classifier:
         # By token: of a sequence one goes through the head, all but that one through the patch projection.
         head = (head + (sequence - 1) * model.patch_elements * model.hidden_size) / sequence
-    attention = 3 * sum(attention_flops(model.blocks[kind].attention, sequence) for kind in model.layer_blocks)
+    attention = 3 * sum(_core_flops(model.blocks[kind], sequence) for kind in model.layer_blocks)
     if fine_tuning is None:
         return problem.workload.tokens * (6 * (matrices + head) + attention)
     adapters = sum(_adapter_parameters(model.blocks[kind], problem) for kind in model.layer_blocks)
@@ -87,7 +91,7 @@ def _adapter_parameters(block: Block, problem: Problem) -> float:
 
 def _recomputed(block: Block, problem: Problem, table: StrategyTable) -> FloatColumn:
     """Forward FLOP per token of one layer that are computed twice."""
-    core = attention_flops(block.attention, float(problem.workload.sequence_length))
+    core = _core_flops(block, float(problem.workload.sequence_length))
     products = 2 * active_matrix_parameters(block)
     mask = table.recompute_modules
     full = table.activation_checkpointing == code("activation_checkpointing", "full")

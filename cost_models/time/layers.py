@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.architecture import Block, MixtureOfExperts
+from cost_models.architecture import Attention, Block, MixtureOfExperts
 from cost_models.problem import Problem
 from cost_models.quantisation import CODE_BYTES, DEQUANTISATION_OPERATORS, DEQUANTISED_BYTES, is_quantised
 from cost_models.strategy import FloatColumn
@@ -149,12 +149,12 @@ def _work(
     workload = problem.workload
     flash = workload.attention == "flash"
     trained = workload.fine_tuning is None
-    shape = attention_shape(block, cases)
-    core = _flash(shape, cases, device) if flash else _eager(shape, cases, device)
+    shape = attention_shape(block.attention, cases)
+    core = _core(problem, block, cases, device)
     part = block.feed_forward
     imbalance = workload.expert_imbalance
     return _Work(
-        attention=dense_linears(block.attention.linears, cases, device, trained=trained),
+        attention=dense_linears(block.attention_linears, cases, device, trained=trained),
         dense=dense_linears(dense_feed_forward(part), cases, device, trained=trained),
         routed=routed_linears(part, imbalance, cases, device, trained=trained)
         if isinstance(part, MixtureOfExperts)
@@ -169,9 +169,18 @@ def _work(
     )
 
 
-def attention_shape(block: Block, cases: LayerCases) -> AttentionShape:
+def _core(problem: Problem, block: Block, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
+    """Kernels of all attentions of the block; an encoder's output is as long as the decoder's input."""
+    kernel = _flash if problem.workload.attention == "flash" else _eager
+    forward, backward = np.zeros(len(cases)), np.zeros(len(cases))
+    for attention in block.attentions:
+        seconds = kernel(attention_shape(attention, cases), cases, device)
+        forward, backward = forward + seconds[0], backward + seconds[1]
+    return forward, backward
+
+
+def attention_shape(attention: Attention, cases: LayerCases) -> AttentionShape:
     """What one rank attends to; context parallelism balances causal work, whichever way it splits it."""
-    attention = block.attention
     keys = np.full(len(cases), cases.sequence)
     by_heads = cases.table.is_choice("context_parallel_kind", "all-to-all")
     heads = cases.table.micro_batch_size * attention.heads / cases.tensor

@@ -54,7 +54,6 @@ MODEL: list[Case] = [
         ("model", "architecture", "key_value_heads"),
         "not_divisible",
     ),
-    (("model",), {"hf_config": {"model_type": "t5"}}, ("model",), "not_priced_yet"),
 ]
 CLUSTER: list[Case] = [
     (("cluster",), {"nodes": 8}, ("cluster", "gpus_per_node"), "missing"),
