@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from dataclasses import replace
 from typing import Any, Final
 
-from cost_models.hf_config import read_hf_config
 from cost_models.hf_config import read_hf_config
 from cost_models.problem import Problem
 from cost_models.workload import FineTuning
 from tests.cost_models.problems import a100, h100, make_problem, megatron
 
-T5: Final = replace(make_problem("llama-3-8b", h100(1)), model=read_hf_config({"model_type": "t5"}))
 T5: Final = replace(make_problem("llama-3-8b", h100(1)), model=read_hf_config({"model_type": "t5"}))
 LLAMA: Final = make_problem("llama-3-70b", h100(8))
 RECIPES: Final = {
@@ -461,18 +458,6 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         {"framework": "fsdp2", "tensor_parallel_size": 2},
         "fine_tuning_unsupported",
         "qlora keeps weights in packed 4-bit blocks, which cannot be split (tensor_parallel_size 2)",
-    ),
-    (
-        T5,
-        megatron(1, 2),
-        "pipeline_unsupported",
-        "encoder-decoder models are not priced with a pipeline (pipeline_parallel_size 2)",
-    ),
-    (
-        T5,
-        {"framework": "fsdp2", "context_parallel_size": 2},
-        "context_unsupported",
-        "encoder-decoder models are not priced with context parallelism (context_parallel_size 2)",
     ),
     (
         T5,
