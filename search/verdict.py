@@ -58,7 +58,7 @@ def _found(swept: Sweep, findings: Findings) -> str:
     gain = 0.0 if lattice is None else 1 - seconds / lattice
     refined = f" The study took {gain:.1%} off the best of the lattice." if gain >= 0.0005 else ""
     return (
-        f"Run {describe(best['strategy'])} on {best['nodes']} nodes: {seconds:.3g} s a step, "
+        f"Run {describe(best['strategy'])} on {_nodes(best['nodes'])}: {seconds:.3g} s a step, "
         f"MFU {best['throughput']['mfu']:.0%}, up to {memory['required_upper_gib']:.1f} of "
         f"{memory['capacity_gib']:.1f} GiB.{refined}"
     )
@@ -109,7 +109,7 @@ def _late(evaluator: Evaluator, late: Candidates) -> str:
     days = float(late.step_seconds[row]) * tokens / search.workload.tokens / SECONDS_PER_DAY
     return (
         f"No strategy that fits meets the deadline of {search.deadline_days:g} days: the fastest "
-        f"({describe(late.table.row(row))}, {search.clusters[int(late.cluster[row])].nodes} nodes) takes {days:.1f}."
+        f"({describe(late.table.row(row))}, {_nodes(search.clusters[int(late.cluster[row])].nodes)}) takes {days:.1f}."
     )
 
 
@@ -120,3 +120,7 @@ def _ways_out(evaluator: Evaluator, watch: Watch) -> list[str]:
     if watch.stopped_by() is not None:
         return ["No time was left to try what would make it fit."]
     return ["None of the changes that were tried makes it fit."]
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"

@@ -1,3 +1,5 @@
+from typing import Any
+
 import optuna
 from hypothesis import given
 from hypothesis import strategies as st
