@@ -136,7 +136,10 @@ def state_bytes(
 def _frozen_gradients(
     problem: Problem, table: StrategyTable, gradient_bytes: FloatColumn, shards: Sharding
 ) -> FloatColumn:
-    """Bytes of the gradient of a frozen weight."""
+    """Bytes of the gradient of a frozen weight. Under QLoRA adapters are flattened apart from packed weights, which are
+    never trained (PEFT's fsdp_auto_wrap_policy)."""
+    if is_quantised(problem):
+        return np.zeros(len(table))
     whole = (micro_batches(problem, table) > 1) | ~shards.gradients
     each = gradient_bytes / np.where(whole, 1.0, shards.dense_ranks)
     return np.where(flag(table, "frozen_weights_have_gradients"), each, 0.0)

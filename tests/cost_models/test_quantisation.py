@@ -94,6 +94,22 @@ def test_65b_fine_tunes_on_one_gpu_of_48_gb() -> None:
     assert 33e9 < found.peak_bytes[0] < 48e9
 
 
+def test_70b_on_two_gpus_with_fsdp() -> None:
+    # PEFT's guide on FSDP: Llama 2 70B, rank 8, 2 GPUs, micro-batch 2, accumulated twice: 35.6 GB a GPU. Adapters are
+    # flattened apart from the packed weights, which have no gradients.
+    problem = make_problem(
+        "llama-2-70b",
+        {"nodes": 1, "gpus_per_node": 2, "gpu": "a100-sxm4-40gb"},
+        sequence_length=2048,
+        global_batch_size=8,
+        fine_tuning=FineTuning("qlora", 8),
+    )
+    strategy = {"framework": "fsdp1", "zero_stage": 3, "micro_batch_size": 2, "activation_checkpointing": "full"}
+    found = memory(problem, **strategy, kernels="eager")
+    assert found.peak_bytes[0] == pytest.approx(35.6e9, rel=0.10)
+    assert found.parts["gradients"][0] < 0.2e9
+
+
 def test_sharding_leaves_the_constants_whole() -> None:
     problem = make_problem("llama-2-7b", a100(1), global_batch_size=64, fine_tuning=QLORA)
     table = resolved(problem, {"framework": "deepspeed", "zero_stage": 0}, {"framework": "deepspeed", "zero_stage": 3})
