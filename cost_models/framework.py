@@ -117,6 +117,8 @@ class Framework:
     """A 16-bit placeholder of each matrix shape stays allocated (Transformer Engine's get_dummy_wgrad)."""
     fp8_weight_copies: int
     """8-bit copies of each matrix kept beside the stored weight under precision fp8."""
+    nvfp4_bf16_tail: float
+    """Share of the layers, the last ones, that its NVFP4 recipe leaves in bf16."""
     fp8_saved_inputs: bool
     """Inputs of linear layers are saved in 8 bit under precision fp8."""
     gathered_blocks: float

@@ -2,15 +2,20 @@
 
 QLoRA's frozen weights are in NF4 (arXiv 2305.14314, section 3): bitsandbytes replaces the linear layers of the blocks;
 embedding, norms, biases, head and adapters stay in 16 bit. NVFP4 (arXiv 2509.25149, section 2) is a precision of
-products: every linear layer of the blocks takes it, as frameworks have it by default (the paper leaves 15 % in bf16).
+products: every linear layer of the blocks takes it but for a tail of layers that the framework's recipe leaves in bf16,
+which is priced as a share of every layer.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from cost_models.architecture import Block, Linear
+from cost_models.frameworks import FRAMEWORKS
 from cost_models.problem import Problem
+from cost_models.strategy import FloatColumn, StrategyTable
 
 PACKING: Final = 1 / 4
 """Elements of 16-bit storage that hold one 4-bit weight (bitsandbytes' quant_storage)."""
@@ -25,6 +30,12 @@ NVFP4_BYTES: Final = 0.5 + 1 / 16
 DEQUANTISATION_OPERATORS: Final = 3.0
 """A product's own besides the product: constants dequantised, their mean added, weights dequantised
 (bitsandbytes.functional.dequantize_4bit with a nested state)."""
+
+
+def fp4_share(table: StrategyTable) -> FloatColumn:
+    """Share of the layers whose products are in NVFP4, (n,)."""
+    tails = np.array([framework.nvfp4_bf16_tail for framework in FRAMEWORKS])[table.framework]
+    return np.where(table.is_choice("precision", "nvfp4"), 1.0 - tails, 0.0)
 
 
 def is_quantised(problem: Problem) -> bool:

@@ -63,6 +63,7 @@ DDP = Framework(
     keeps_pipeline_outputs=True,
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,
+    nvfp4_bf16_tail=0,
     fp8_saved_inputs=False,
     gathered_blocks=0,
     reduction_dtype_bytes=4,

@@ -68,6 +68,7 @@ MEGATRON_LM = Framework(
     keeps_pipeline_outputs=False,  # deallocate_pipeline_outputs
     weight_gradient_placeholders=True,
     fp8_weight_copies=2,  # row- and column-wise (Transformer Engine)
+    nvfp4_bf16_tail=0,  # --last-layers-bf16 is an option
     fp8_saved_inputs=True,
     gathered_blocks=2,  # Megatron-FSDP double buffering
     reduction_dtype_bytes=4,  # grad_reduce_in_fp32

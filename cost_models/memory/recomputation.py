@@ -12,7 +12,7 @@ from cost_models.distinct import distinct_rows
 from cost_models.memory.saved import Saved, saved_by_block
 from cost_models.memory.tokens import Tokens, tokens
 from cost_models.problem import Problem
-from cost_models.quantisation import DEQUANTISED_BYTES, is_quantised, largest_matrix
+from cost_models.quantisation import DEQUANTISED_BYTES, fp4_share, is_quantised, largest_matrix
 from cost_models.strategy import RECOMPUTE_MODULES, BoolColumn, FloatColumn, IntColumn, StrategyTable
 
 LAYER_COLUMNS: Final = (
@@ -100,7 +100,7 @@ def _per_operator(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     heads = block.attention.heads * block.attention.value_head_dim
     outputs = outputs + len(block.attentions) * at.element * heads * at.count * at.tensor
     # NVFP4 products are operators of torchao's own, which the policy does not know: recomputed.
-    known = np.where(at.table.is_choice("precision", "nvfp4"), 0.0, 1.0)
+    known = 1.0 - fp4_share(at.table)
     for position, linear in enumerate(w for w in block.linears if w.copies == 1):
         if position % 2 == 0:
             outputs = outputs + known * _output(linear, at)

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.architecture import FeedForward, Linear, MixtureOfExperts
+from cost_models.quantisation import fp4_share
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.device import Device
@@ -114,7 +115,11 @@ def _seconds(
     merged = _merge(shapes, linears, cases)
     m, n, k, batch = (np.stack([getattr(shape, name) for shape in merged]) for name in ("m", "n", "k", "batch"))
     wide = np.array([linear.name in {"router", "shared_gate"} for linear in linears])[:, None]
-    rate = np.where(wide, device.wide_rate(cases.table.precision), device.linear_rate(cases.table.precision))
+    slow, fast = device.wide_rate(cases.table.precision), device.linear_rate(cases.table.precision)
+    in_fp4 = fp4_share(cases.table)
+    # Some layers are in bf16, the others in NVFP4: what they take on average.
+    mixed = np.where(in_fp4 > 0, 1.0 / ((1.0 - in_fp4) / slow + in_fp4 / fast), fast)
+    rate = np.where(wide, slow, mixed)
     element = np.where(cases.table.is_choice("precision", "fp32"), 4.0, 2.0)
     forward = Gemm(m, n, k, batch)
     passes = (forward, Gemm(m, k, n, batch), Gemm(n, k, m, batch))

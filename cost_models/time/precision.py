@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.quantisation import NVFP4_BYTES
+from cost_models.quantisation import NVFP4_BYTES, fp4_share
 from cost_models.strategy import FP8_RECIPES, FloatColumn, StrategyTable
 from cost_models.time.cases import LayerCases
 
@@ -25,7 +25,9 @@ FUSED_CAST: Final = 0.5
 def recomputed_products(table: StrategyTable) -> FloatColumn:
     """Share of the products that torchtitan's per-op policy computes again: every second one; all in NVFP4, whose
     operators (torchao's own) it does not know."""
-    return np.where(table.is_choice("precision", "nvfp4"), 1.0, ALTERNATE_PRODUCTS)
+    share = fp4_share(table)
+    repeated: FloatColumn = share + (1.0 - share) * ALTERNATE_PRODUCTS
+    return repeated
 
 
 def cast_bytes(cases: LayerCases, elements: FloatColumn) -> FloatColumn:
@@ -34,5 +36,6 @@ def cast_bytes(cases: LayerCases, elements: FloatColumn) -> FloatColumn:
     by_recipe = np.array([CAST_BYTES[recipe] for recipe in FP8_RECIPES])[cases.table.fp8_recipe]
     per_element = np.where(cases.table.is_choice("precision", "nvfp4"), NVFP4_CAST_BYTES, by_recipe)
     scale = np.where(cases.compiled, FUSED_CAST, 1.0)
-    cast: FloatColumn = np.where(low, 0.5 * elements * per_element * scale, 0.0)
+    share = np.where(cases.table.is_choice("precision", "nvfp4"), fp4_share(cases.table), 1.0)
+    cast: FloatColumn = np.where(low, 0.5 * elements * per_element * scale * share, 0.0)
     return cast
