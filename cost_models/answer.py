@@ -196,5 +196,5 @@ class _ScoreWriter:
         return {
             "time": time_provenance(self.problem, framework),
             "memory": memory_provenance(self.problem),
-            "notes": provenance_notes(self.problem, framework),
+            "notes": provenance_notes(self.problem, framework, int(self.score.table.zero_stage[row])),
         }

@@ -88,6 +88,19 @@ class TestProvenance:
         assert any("2020 and 2021" in note for note in notes)
         assert not any("2020" in note for note in answer(LLAMA, megatron(4, 4))["provenance"]["notes"])
 
+    @pytest.mark.parametrize(
+        ("strategy", "expected"),
+        [
+            ({"framework": "fsdp2", "zero_stage": 3}, False),
+            ({"framework": "megatron-lm", "zero_stage": 1, "tensor_parallel_size": 8}, False),
+            ({"framework": "megatron-lm", "zero_stage": 3, "tensor_parallel_size": 8}, True),
+        ],
+    )
+    def test_sharded_weights_without_a_run_behind_them_are_said(self, strategy: dict[str, Any], expected: bool) -> None:
+        result = answer(LLAMA, strategy)["provenance"]
+        assert result["time"] == "calibrated"
+        assert any("none of these runs used zero_stage 3" in note for note in result["notes"]) is expected
+
     def test_an_unknown_gpu_is_extrapolated_and_says_so(self) -> None:
         gpu = {
             "name": "accelerator-x",
