@@ -1,11 +1,12 @@
 """Fit the coefficients of the time model to measured runs, and report the errors by family.
 
-usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 8] [--write]
+usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 8] [--write | --cold [FAMILY ...]]
 
 Gauss-Newton with reweighting on the mean over families of the mean |log(predicted / measured)|; runs that are off by
 more than a factor of two do not lead. It always starts at the middle of the ranges of `benchmarks.fit_ranges`, whatever
 is stored, so that the same runs give the same values, and a small prior leaves a value there that no run speaks about.
-No value belongs to one model, run or source. `--write` puts them into cost_models/time/coefficients.toml.
+No value belongs to one model, run or source. `--write` puts them into cost_models/time/coefficients.toml; `--cold` fits
+anew without each family (or those named) and reports the errors on the one that was left out.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ class Families:
             return [groups[i] for i in np.unique(np.linspace(0, len(groups) - 1, MOST_GROUPS).astype(int))]
 
         return Families({name: spread(groups) for name, groups in self.groups.items()})
+
+    def without(self, name: str) -> Families:
+        return Families({other: groups for other, groups in self.groups.items() if other != name})
 
     @property
     def all_groups(self) -> list[RunGroup]:
@@ -216,9 +220,15 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--rounds", type=int, default=8, help="0: only report what is stored")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--cold", nargs="*", metavar="FAMILY")
     given = parser.parse_args()
     document = tomllib.loads(TOML.read_text())
     families = Families.of(load_groups(given.runs))
+    if given.cold is not None:
+        for name in given.cold or sorted(families.groups):
+            others = Fit(families.without(name).thinned(), document).run(given.rounds)
+            report(Families({name: families.groups[name]}), coefficients_from(others))
+        return
     if given.rounds:
         document = Fit(families.thinned(), document).run(given.rounds)
         for path, bounds in RANGES.items():
