@@ -31,5 +31,5 @@ bench: install
 # Resolves the pinned versions anew; the lock names no registry.
 lock: install
 	$(BIN)/python -m pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --all-extras --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --output-file requirements-dev.lock pyproject.toml
-	$(BIN)/pip-compile --quiet --extra postgres --extra redis --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --all-extras --strip-extras --no-header --no-emit-options --generate-hashes --output-file requirements-dev.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --extra postgres --extra redis --strip-extras --no-header --no-emit-options --generate-hashes --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml

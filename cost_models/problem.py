@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cost_models.architecture import ModelArchitecture
 from cost_models.cluster import Cluster
+from cost_models.strategy import IntColumn, StrategyTable
 from cost_models.workload import Workload
 
 
@@ -16,3 +17,7 @@ class Problem:
     model: ModelArchitecture
     cluster: Cluster
     workload: Workload
+
+    def micro_batches(self, table: StrategyTable) -> IntColumn:
+        """Micro-batches of one step, (n,): the contract's m, rounded down where the batch does not divide."""
+        return self.workload.global_batch_size // (table.data_parallel_size * table.micro_batch_size)

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from cost_models.memory.in_flight import depth_column, micro_batches
+from cost_models.memory.in_flight import depth_column
 from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, LastingNeeds, lasting_bytes
 from cost_models.memory.loss import loss_head
 from cost_models.memory.overhead import context_bytes, fragmentation_bytes, stuck_fragmentation_bytes
@@ -146,7 +146,7 @@ class _Priced:
 
 
 def _price(problem: Problem, table: StrategyTable, stages: StageRows) -> _Priced:
-    lasting = share(table, stages, LASTING_COLUMNS, micro_batches(problem, table) > 1)
+    lasting = share(table, stages, LASTING_COLUMNS, problem.micro_batches(table) > 1)
     passing = share(table, stages, PASSING_COLUMNS, depth_column(problem, table), offloaded_share(table))
     of_lasting, needs = lasting_bytes(problem, lasting.table, lasting.stages)
     of_passing, per_layer, on_host = _passing_bytes(problem, passing.table, passing.stages)

@@ -29,16 +29,11 @@ class InFlight:
     """(m,) micro-batches held by the stage's last chunk; on the last stage their loss is pending."""
 
 
-def micro_batches(problem: Problem, table: StrategyTable) -> IntColumn:
-    """Micro-batches of one step, (n,): the contract's m."""
-    return problem.workload.global_batch_size // (table.data_parallel_size * table.micro_batch_size)
-
-
 def depth_column(problem: Problem, table: StrategyTable) -> IntColumn:
     """Micro-batches that the schedule can tell apart, (n,): beyond the longest warm-up more change nothing, except
     under gpipe, which holds them all, and where they do not fill whole rounds of an interleaved schedule."""
     longest = 2 * table.pipeline_parallel_size * table.virtual_pipeline_size
-    count = micro_batches(problem, table)
+    count = problem.micro_batches(table)
     broken = table.is_choice("pipeline_schedule", "interleaved") & (count % table.pipeline_parallel_size > 0)
     exact = broken | table.is_choice("pipeline_schedule", "gpipe")
     bounded = np.where(exact, count, np.minimum(count, longest))

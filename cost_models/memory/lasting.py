@@ -11,7 +11,6 @@ import numpy as np
 from cost_models.memory.buffers import buffers
 from cost_models.memory.facts import dtype_bytes, flag, number
 from cost_models.memory.host import host_needs
-from cost_models.memory.in_flight import micro_batches
 from cost_models.memory.load import device_load_bytes
 from cost_models.memory.moments import (
     MATRIX_OPTIMIZERS,
@@ -140,7 +139,7 @@ def _least_spared(
 
 def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
     """Gradients that do not exist before the backward at the peak: set to None after each step, one micro-batch."""
-    fresh: BoolColumn = ~flag(table, "persistent_gradients") & (micro_batches(problem, table) == 1)
+    fresh: BoolColumn = ~flag(table, "persistent_gradients") & (problem.micro_batches(table) == 1)
     return fresh
 
 

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from cost_models.memory.facts import dtype_bytes, flag, number, stored_bytes
-from cost_models.memory.in_flight import micro_batches
 from cost_models.memory.moments import ADAFACTOR_STATE_BYTES, MATRIX_OPTIMIZERS, largest_tensor_states, spared_moments
 from cost_models.memory.weights import LocalWeights, stage_sums
 from cost_models.problem import Problem
@@ -140,7 +139,7 @@ def _frozen_gradients(
     never trained (PEFT's fsdp_auto_wrap_policy)."""
     if is_quantised(problem):
         return np.zeros(len(table))
-    whole = (micro_batches(problem, table) > 1) | ~shards.gradients
+    whole = (problem.micro_batches(table) > 1) | ~shards.gradients
     each = gradient_bytes / np.where(whole, 1.0, shards.dense_ranks)
     return np.where(flag(table, "frozen_weights_have_gradients"), each, 0.0)
 

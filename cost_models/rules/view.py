@@ -97,8 +97,7 @@ class View:
     @cached_property
     def micro_batches(self) -> IntColumn:
         """m: whole micro-batches that each data-parallel rank runs in a step."""
-        count: IntColumn = self.workload.global_batch_size // (self.data * self.micro_batch)
-        return count
+        return self.problem.micro_batches(self.table)
 
     @cached_property
     def sequence_length(self) -> int:

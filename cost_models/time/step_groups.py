@@ -52,7 +52,7 @@ def step_groups(
     """The distinct combinations of a table whose strategies have the given pipelines."""
     chosen, number = distinct_rows([*(getattr(table, name) for name in GROUP_COLUMNS), costs.stage[pipeline]])
     few, which = table.take(chosen), pipeline[chosen]
-    count = problem.workload.global_batch_size // (few.data_parallel_size * few.micro_batch_size)
+    count = problem.micro_batches(few)
     return StepGroups(
         table=few,
         number=number,
