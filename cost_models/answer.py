@@ -15,11 +15,8 @@ from cost_models.provenance import memory_provenance, provenance_notes, time_pro
 from cost_models.results import HOST_PARTS, MEMORY_PARTS, PEAK_MOMENTS, TIME_PARTS
 from cost_models.rules import explain_violations, explain_warnings, placement_warnings
 from cost_models.strategy import FloatColumn
-from cost_models.units import GIB, TERA
+from cost_models.units import GIB, JOULES_PER_KWH, SECONDS_PER_DAY, SECONDS_PER_HOUR, TERA
 
-SECONDS_PER_DAY: Final = 86_400
-SECONDS_PER_HOUR: Final = 3_600
-JOULES_PER_KWH: Final = 3.6e6
 DECIMALS: Final = 9
 """About a byte of a GiB, and a nanosecond: parts of the smallest step still add up to it."""
 

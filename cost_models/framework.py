@@ -169,4 +169,4 @@ class Framework:
 
     def offloads_in_part(self, offload: str, zero_stage: int) -> bool:
         """Whether offload_fraction may be below 1: of activations always, since it counts layers."""
-        return offload in ("none", "activations") or zero_stage in self.partial_offload_zero_stages.get(offload, ())
+        return offload == "activations" or zero_stage in self.partial_offload_zero_stages.get(offload, ())

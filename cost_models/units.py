@@ -9,3 +9,6 @@ GB: Final = 10**9
 GIGABIT_BYTES: Final = 10**9 / 8
 """Bytes of 10^9 bit, as network links are quoted."""
 TERA: Final = 10**12
+SECONDS_PER_HOUR: Final = 3_600
+SECONDS_PER_DAY: Final = 86_400
+JOULES_PER_KWH: Final = 3.6e6

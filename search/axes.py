@@ -214,13 +214,13 @@ def _offload(search: SearchProblem, cluster: Cluster, framework: Framework) -> t
         usable |= {"nvme"} if cluster.host and cluster.host.nvme_bytes else set()
         kinds = ("none", *(kind for kind in framework.offloads if kind in usable))
     fractions = sorted(_named(search.space, "offload_fraction") or OFFLOADED_SHARES)
-    # Nothing offloaded is the same at any fraction: one stands for all.
+
+    def in_part(kind: str) -> bool:
+        return any(framework.offloads_in_part(kind, stage) for stage in framework.zero_stages)
+
+    # Nothing offloaded is the same at any fraction, and some can only be offloaded whole: one stands for all.
     return tuple(
         (kind, fraction)
         for kind in sorted(kinds, key=OFFLOADS.index)
-        for fraction in (fractions if kind in _divisible_offloads(framework) else fractions[-1:])
+        for fraction in (fractions if in_part(kind) else fractions[-1:])
     )
-
-
-def _divisible_offloads(framework: Framework) -> tuple[str, ...]:
-    return ("activations", *framework.partial_offload_zero_stages)

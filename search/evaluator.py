@@ -17,12 +17,11 @@ from cost_models.rules import violations
 from cost_models.stages import all_stages, bounding_stages
 from cost_models.strategy import BoolColumn, FloatColumn, PartialColumns, StrategyTable, partial_columns
 from cost_models.time import estimate_time
+from cost_models.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from search.candidates import Candidates
 from search.problem import SearchProblem
 
 EVEN_ODDS: Final = 0.5
-SECONDS_PER_HOUR: Final = 3_600
-SECONDS_PER_DAY: Final = 86_400
 _FIGURES: Final = ("step_seconds", "peak_bytes", "required_upper_bytes", "needed_bytes", "objective")
 _MARKS: Final = ("fits", "fits_at_even_odds", "in_time")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cost_models.answer import JOULES_PER_KWH
 from cost_models.cluster import Cluster
+from cost_models.units import JOULES_PER_KWH
 from search.alternatives import price_alternatives
 from search.evaluator import Evaluator
 

@@ -239,7 +239,7 @@ class StudySpace:
     def _fraction(self, layout: Layout, offload: str, steps: int) -> float:
         named = self.search.space.get("offload_fraction")
         framework = FRAMEWORKS[code("framework", layout.fixed["framework"])]
-        in_part = offload != "none" and framework.offloads_in_part(offload, layout.fixed["zero_stage"])
+        in_part = framework.offloads_in_part(offload, layout.fixed["zero_stage"])
         fraction = steps / FRACTION_STEPS if in_part else 1.0
         return float(min(named, key=lambda value: (abs(value - fraction), value))) if named else fraction
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from cost_models.units import GIB
+from cost_models.units import GIB, SECONDS_PER_DAY
 from search.candidates import Candidates
-from search.evaluator import SECONDS_PER_DAY, Evaluator
+from search.evaluator import Evaluator
 from search.explain import describe
 from search.remedies import remedies
 from search.swept import Sweep

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -40,11 +40,6 @@ class Database:
         """A session that is committed at the end, or rolled back if an exception leaves the block."""
         with Session(self._writing_engine, expire_on_commit=False) as session, session.begin():
             yield session
-
-    def ping(self) -> None:
-        """Raise unless the database answers."""
-        with self.engine.connect() as connection:
-            connection.execute(text("SELECT 1"))
 
     def dispose(self) -> None:
         """Close the pooled connections."""

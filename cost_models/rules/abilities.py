@@ -260,7 +260,7 @@ def _offload_zero_says(view: View) -> str:
 def _offload_part(view: View) -> BoolColumn:
     in_part = np.array(
         [
-            [[framework.offloads_in_part(kind, stage) for stage in range(4)] for kind in OFFLOADS]
+            [[kind == "none" or framework.offloads_in_part(kind, stage) for stage in range(4)] for kind in OFFLOADS]
             for framework in FRAMEWORKS
         ]
     )

@@ -56,6 +56,8 @@ def _broken(rules: Sequence[Rule], codes: tuple[str, ...], problem: Problem, tab
 def _explain(
     rules: Sequence[Rule], codes: tuple[str, ...], problem: Problem, table: StrategyTable, row: int, mask: int
 ) -> list[tuple[str, str]]:
+    if not mask:
+        return []
     asked = decode(codes, int(mask))
     view = View(problem, table.take(slice(row, row + 1)))
     said = [(rule.code, rule.says(view)) for rule in rules if rule.code in asked and np.all(rule.broken(view))]

@@ -34,18 +34,16 @@ def longest_seconds(problem: Problem, device: Device, *, routed: bool) -> float:
     return max((matrix_seconds(w, device) for w in linears if (w.copies > 1) == routed), default=0.0)
 
 
-def matrix_flops(rows: int, columns: int) -> float:
-    """X Xᵀ and B X: 2 m² n each; A²: 2 m³ (m the shorter side)."""
-    short, long = sorted((float(rows), float(columns)))
-    return STEPS * (4 * short**2 * long + 2 * short**3)
+def step_products(rows: int, columns: int) -> Gemm:
+    """X Xᵀ, A² and B X, with m the shorter side: 4 m² n + 2 m³ FLOP a step."""
+    m, n = sorted((float(rows), float(columns)))
+    return Gemm(m=np.full(3, m), n=np.array([m, m, n]), k=np.array([n, m, m]), batch=np.ones(3))
 
 
 def matrix_seconds(linear: Linear, device: Device) -> float:
     """Products of one matrix at the rate of 16-bit products of their shape."""
-    short, long = sorted((float(linear.in_features), float(linear.out_features)))
     peaks = device.gpu.peak_flops_per_s
     rate = np.array([peaks.get("bf16", peaks.get("fp16", np.nan)) * device.generation.gemm])
-    one, m, n = np.ones(1), np.array([short]), np.array([long])
-    products = (Gemm(m, m, n, one), Gemm(m, m, m, one), Gemm(m, n, m, one))
-    seconds = sum(float(gemm_seconds(shape, rate, np.array([ELEMENT_BYTES]), device)[0]) for shape in products)
-    return STEPS * seconds
+    products = step_products(linear.in_features, linear.out_features)
+    seconds = gemm_seconds(products, rate, np.array([ELEMENT_BYTES]), device)
+    return STEPS * float(seconds.sum())

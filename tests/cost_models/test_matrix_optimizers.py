@@ -16,7 +16,7 @@ from cost_models.stages import all_stages
 from cost_models.time import estimate_time
 from cost_models.time.coefficients import default_coefficients
 from cost_models.time.device import device_of
-from cost_models.time.orthogonal import matrix_flops, matrix_seconds
+from cost_models.time.orthogonal import STEPS, matrix_seconds, step_products
 from cost_models.workload import FineTuning, Workload
 from tests.cost_models.problems import h100, make_problem, megatron, resolved
 
@@ -40,6 +40,10 @@ def llama(optimizer: str, **workload: Any) -> Problem:
 LAYER = (4096 * 4096 * 2 + 2 * 4096 * 1024 + 3 * 4096 * 14336) * 32
 """Hidden matrices of Llama 3 8B."""
 ENDS = 2 * 128256 * 4096
+
+
+def matrix_flops(rows: int, columns: int) -> float:
+    return STEPS * float(step_products(rows, columns).flops.sum())
 
 
 class TestMuon:
