@@ -89,6 +89,11 @@ class Host:
     nvme_read_bytes_per_s: float = 0.0
     nvme_write_bytes_per_s: float = 0.0
 
+    @property
+    def gpu_bytes_per_s(self) -> float:
+        """Between host and one GPU, one direction, when all GPUs use their slots at once."""
+        return self.pcie_bytes_per_s / self.pcie_shared_by
+
 
 @dataclass(frozen=True)
 class Cluster:

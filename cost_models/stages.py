@@ -14,7 +14,7 @@ import numpy as np
 
 from cost_models.architecture import ModelArchitecture
 from cost_models.distinct import distinct_rows
-from cost_models.strategy import BoolColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,13 @@ class _Held:
     """(virtual, stages, k) layers of each distinct block."""
     size: int
     """Stages of the whole pipeline."""
+
+
+def checkpointed_share(table: StrategyTable, row: IntColumn, layers: FloatColumn) -> FloatColumn:
+    """(m,) share of a stage's layers that are checkpointed; `row` is its strategy, `layers` how many it has."""
+    checkpointed = np.where(table.is_choice("activation_checkpointing", "none"), 0, table.checkpointed_layers)[row]
+    share: FloatColumn = np.minimum(checkpointed, layers) / np.maximum(layers, 1.0)
+    return share
 
 
 def _held(model: ModelArchitecture, layout: tuple[int, ...], pipeline: int) -> _Held:

@@ -14,7 +14,7 @@ from cost_models.memory.loss import LossHead
 from cost_models.memory.recomputation import LayerActivations
 from cost_models.memory.tokens import Tokens
 from cost_models.problem import Problem
-from cost_models.stages import StageRows
+from cost_models.stages import StageRows, checkpointed_share
 from cost_models.strategy import FloatColumn, StrategyTable
 
 LAYERS_IN_TRANSIT: Final = 2.0
@@ -65,8 +65,7 @@ def stage_activations(
     count = stages.layers[:, 0].astype(np.float64)
     for kind in kinds[1:]:
         count += stages.layers[:, kind]
-    checkpointed = np.where(table.is_choice("activation_checkpointing", "none"), 0.0, table.checkpointed_layers)[row]
-    share = np.minimum(checkpointed / np.maximum(count, 1.0), 1.0)
+    share = checkpointed_share(table, row, count)
     recomputes = share > 0
     which = layers.which[row]
     saved, dropped, working, one_layer = (np.zeros(len(row)) for _ in range(4))

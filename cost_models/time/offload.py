@@ -7,7 +7,7 @@ import numpy as np
 from cost_models.memory.recomputation import layer_activations
 from cost_models.memory.stage_activations import offloaded_share
 from cost_models.problem import Problem
-from cost_models.stages import StageRows
+from cost_models.stages import StageRows, checkpointed_share
 from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.time.step_groups import StepGroups
 
@@ -23,7 +23,7 @@ def parameter_seconds(problem: Problem, groups: StepGroups, forward: FloatColumn
         return np.zeros(len(groups.number))
     shard = groups.weights.dense / groups.layout.dense.sharded
     shard = 2.0 * (shard + groups.weights.routed / groups.layout.routed.sharded)
-    read = shard / (host.pcie_bytes_per_s / host.pcie_shared_by)
+    read = shard / host.gpu_bytes_per_s
     if host.nvme_read_bytes_per_s:
         from_nvme = shard * problem.cluster.gpus_per_node / host.nvme_read_bytes_per_s
         read = np.where(table.is_choice("offload", "nvme"), np.maximum(read, from_nvme), read)
@@ -46,9 +46,7 @@ def activation_seconds(
     host, moved = problem.cluster.host, offloaded_share(table)
     if host is None or not moved.any():
         return np.zeros(len(table))
-    rate = np.minimum(
-        host.pcie_bytes_per_s / host.pcie_shared_by, host.memory_bytes_per_s / problem.cluster.gpus_per_node
-    )
+    rate = np.minimum(host.gpu_bytes_per_s, host.memory_bytes_per_s / problem.cluster.gpus_per_node)
     each = moved * np.maximum.reduceat(_kept_bytes(problem, table, stages), stages.start) / rate
     exposed: FloatColumn = sum((np.maximum(0.0, each - hiding) for hiding in passes), np.zeros(len(table)))
     return exposed * micro_batches
@@ -59,9 +57,7 @@ def _kept_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> Fl
     layers = layer_activations(problem, table)
     which = layers.which[stages.row]
     counts = stages.layers.astype(np.float64)
-    count = counts.sum(axis=1)
-    checkpointed = np.where(table.is_choice("activation_checkpointing", "none"), 0.0, table.checkpointed_layers)
-    share = np.minimum(checkpointed[stages.row] / np.maximum(count, 1.0), 1.0)[:, None]
+    share = checkpointed_share(table, stages.row, counts.sum(axis=1))[:, None]
     kept, saved = layers.kept[which], layers.saved[which]
     total: FloatColumn = (counts * (share * kept + (1.0 - share) * saved)).sum(axis=1)
     return total

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from cost_models.distinct import distinct_rows
-from cost_models.stages import StageRows
+from cost_models.stages import StageRows, checkpointed_share
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 
 
@@ -77,11 +77,10 @@ def pick_stages(stages: StageRows, table: StrategyTable, case: IntColumn) -> Pic
     following = np.append(stage[1:], 0)
     following[start + counts - 1] = table.pipeline_parallel_size[chosen]
     layers = stages.layers[rows].astype(np.float64)
-    count = layers.sum(axis=1)
     held = HeldLayers(
         case=case[chosen][owner],
         layers=layers,
-        again=np.minimum(table.checkpointed_layers[chosen][owner], count) / np.maximum(count, 1.0),
+        again=checkpointed_share(table, chosen[owner], layers.sum(axis=1)),
         stage=stage,
         first=stages.first[rows],
         last=stages.last[rows],
