@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 import uuid
 from collections.abc import Iterable
@@ -18,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import unexpected_response
 from app.services.figures import Figures
-from app.settings import Settings
 
 log = structlog.get_logger("app.access")
 
@@ -131,26 +129,3 @@ class Observed:
         log.info(
             "request", method=scope["method"], path=scope["path"], status=status, milliseconds=round(1000 * seconds, 1)
         )
-
-
-def configure_logging(settings: Settings) -> None:
-    """Lines for a person or JSON for a machine, on stderr, from the level of the settings."""
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
-    )
-    formatting = [structlog.processors.format_exc_info] if settings.log_format == "json" else []
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *formatting,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-    )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cost_models.frameworks import FRAMEWORKS
+from cost_models.frameworks import framework_named
 from cost_models.units import GIB
 from search.candidates import Candidates
 from search.evaluator import Evaluator
@@ -29,7 +29,7 @@ class Alternative:
 
 def alternatives(strategy: Mapping[str, Any]) -> list[Alternative]:
     """One step up and down in tensor, pipeline, micro-batch, checkpointing and ZeRO; some may break a rule."""
-    framework = next(f for f in FRAMEWORKS if f.name == strategy["framework"])
+    framework = framework_named(strategy["framework"])
     found: list[Alternative] = []
     for name, title, possible in (
         ("tensor_parallel_size", "tensor parallel", framework.tensor_parallel),

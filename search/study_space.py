@@ -22,9 +22,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from cost_models.framework import Framework
-from cost_models.frameworks import FRAMEWORKS
-from cost_models.strategy import COLUMNS, code
+from cost_models.frameworks import framework_named
+from cost_models.strategy import COLUMNS
 from search.axes import CHECKPOINTED_SHARES, OFFLOADED_SHARES, divisors, lattice_axes
 from search.candidates import Candidates
 from search.problem import SearchProblem
@@ -88,7 +87,7 @@ def layout_key(cluster: int, strategy: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]) -> Layout:
     """The layout of a resolved strategy."""
-    framework = _framework(strategy["framework"])
+    framework = framework_named(strategy["framework"])
     axes = lattice_axes(search, search.clusters[cluster], framework)
     data, pipeline, zero = (strategy[name] for name in ("data_parallel_size", "pipeline_parallel_size", "zero_stage"))
     batch = search.workload.global_batch_size // data
@@ -113,10 +112,6 @@ def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]
         stage_layers=-(-search.model.layers // pipeline),
         uneven=framework.uneven_layers and pipeline > 1 and "layers_per_stage" not in search.space,
     )
-
-
-def _framework(name: str) -> Framework:
-    return next(framework for framework in FRAMEWORKS if framework.name == name)
 
 
 @dataclass(frozen=True)
@@ -238,7 +233,7 @@ class StudySpace:
 
     def _fraction(self, layout: Layout, offload: str, steps: int) -> float:
         named = self.search.space.get("offload_fraction")
-        framework = FRAMEWORKS[code("framework", layout.fixed["framework"])]
+        framework = framework_named(layout.fixed["framework"])
         in_part = framework.offloads_in_part(offload, layout.fixed["zero_stage"])
         fraction = steps / FRACTION_STEPS if in_part else 1.0
         return float(min(named, key=lambda value: (abs(value - fraction), value))) if named else fraction

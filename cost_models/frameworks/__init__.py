@@ -11,3 +11,8 @@ from cost_models.frameworks.megatron_lm import MEGATRON_LM
 from cost_models.frameworks.nanotron import NANOTRON
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = (MEGATRON_LM, DEEPSPEED, FSDP2, FSDP1, DDP, NANOTRON)
+
+
+def framework_named(name: str) -> Framework:
+    """The framework of that name."""
+    return next(framework for framework in FRAMEWORKS if framework.name == name)
