@@ -51,7 +51,7 @@ DATASHEETS: list[
     ("h200-sxm5-141gb", 989.4, 1978.9, None, 494.7, 66.9, 4800, 700, 450),
     ("h200-nvl-141gb", 835.5, 1670.5, None, 417.5, 60, 4800, 600, 55),
     ("b200-sxm-180gb", 2250, 4500, 9000, 1125, 75, 7700, 1000, 900),
-    ("b300-sxm-270gb", 2250, 4500, 13500, 1125, 75, 8000, 1100, 900),
+    ("b300-sxm-270gb", 2250, 4500, 13500, 1125, 75, 7700, 1100, 900),
     ("gb200-186gb", 2500, 5000, 10000, 1250, 80, 8000, 1200, 900),
     ("gb300-279gb", 2500, 5000, 15000, 1250, 80, 8000, 1400, 900),
     ("mi250x-64gb", 191.5, None, None, None, 47.9, 1638, 250, 100),
@@ -97,6 +97,64 @@ def figures_left_out(cluster: Cluster) -> set[str]:
     return {line.split(" left out: ")[0] for line in cluster.assumptions if " left out: " in line}
 
 
+# Multiprocessors (compute units, matrix engines), boost clock in MHz, FLOP of one of them a clock: what the whitepapers
+# make the datasheets' peaks of. Fused multiply-adds of 16 bit with fp32 sums: Volta and Turing 512 a multiprocessor, A100
+# 1,024, H100 2,048, B200 4,096; GA102 and AD102 for data centres 512, GeForce and A10G half of that; CDNA 2, 3 and 4 512,
+# 1,024 and 2,048; a matrix engine of Gaudi 256 x 256.
+MATRIX_UNITS = [
+    ("v100-sxm2-32gb", 80, 1530, 1024),
+    ("t4-16gb", 40, 1590, 1024),
+    ("a10-24gb", 72, 1695, 1024),
+    ("a10g-24gb", 80, 1710, 512),
+    ("l4-24gb", 58, 2040, 1024),
+    ("rtx-3090-24gb", 82, 1695, 512),
+    ("rtx-4090-24gb", 128, 2520, 512),
+    ("rtx-a6000-48gb", 84, 1800, 1024),
+    ("a40-48gb", 84, 1740, 1024),
+    ("l40s-48gb", 142, 2490, 1024),
+    ("a100-sxm4-80gb", 108, 1410, 2048),
+    ("h100-sxm5-80gb", 132, 1830, 4096),
+    ("h100-pcie-80gb", 114, 1620, 4096),
+    ("b200-sxm-180gb", 148, 1855, 8192),
+    ("mi250x-64gb", 110, 1700, 1024),
+    ("mi300x-192gb", 304, 2100, 2048),
+    ("mi325x-256gb", 304, 2100, 2048),
+    ("mi350x-288gb", 256, 2200, 4096),
+    ("mi355x-288gb", 256, 2400, 4096),
+    ("gaudi2-96gb", 2, 1650, 2 * 256 * 256),
+    ("gaudi3-128gb", 8, 1600, 2 * 256 * 256),
+]
+
+# Bits of the memory bus and Gbit/s of a pin, as the same papers have them.
+MEMORY_BUSES = [
+    ("v100-sxm2-32gb", 4096, 1.754),
+    ("t4-16gb", 256, 10),
+    ("a10-24gb", 384, 12.5),
+    ("l4-24gb", 192, 12.5),
+    ("rtx-3090-24gb", 384, 19.5),
+    ("rtx-4090-24gb", 384, 21),
+    ("rtx-a6000-48gb", 384, 16),
+    ("a40-48gb", 384, 14.5),
+    ("l40s-48gb", 384, 18),
+    ("a100-sxm4-40gb", 5120, 2.43),
+    ("a100-sxm4-80gb", 5120, 3.186),
+    ("a100-pcie-80gb", 5120, 3.024),
+    ("h100-sxm5-80gb", 5120, 5.238),
+    ("h100-pcie-80gb", 5120, 3.186),
+    ("h200-sxm5-141gb", 6144, 6.25),
+    ("b200-sxm-180gb", 7680, 7.992),
+    ("b300-sxm-270gb", 7680, 7.992),
+    ("gb200-186gb", 7936, 7.992),
+    ("gb300-279gb", 7936, 7.992),
+    ("mi250x-64gb", 4096, 3.2),
+    ("mi300x-192gb", 8192, 5.2),
+    ("mi325x-256gb", 8192, 6),
+    ("mi355x-288gb", 8192, 8),
+    ("gaudi2-96gb", 6144, 3.2),
+    ("gaudi3-128gb", 8192, 3.6),
+]
+
+
 class TestGpuCatalog:
     def test_it_holds_every_gpu_of_the_contract(self) -> None:
         assert set(CONTRACT_GPUS.split()) <= set(gpu_names())
@@ -132,11 +190,29 @@ class TestGpuCatalog:
         assert not gpu.flash_attention
 
     @pytest.mark.parametrize(
-        ("name", "peak", "link"), [("gaudi2-96gb", (432, 865), 262.5), ("gaudi3-128gb", (1678, 1678), 525)]
+        ("name", "peaks", "link"),
+        [
+            ("gaudi2-96gb", {"bf16": 432, "fp8": 865}, 262.5),
+            ("gaudi3-128gb", {"bf16": 1678, "fp16": 459, "fp8": 1678, "tf32": 459, "fp32": 229}, 525),
+        ],
     )
-    def test_gaudi_scales_up_over_its_own_ports(self, name: str, peak: tuple[float, float], link: float) -> None:
-        assert load_gpu(name).peak_flops_per_s == {"bf16": peak[0] * TERA, "fp8": peak[1] * TERA}
+    def test_gaudi_scales_up_over_its_own_ports(self, name: str, peaks: dict[str, float], link: float) -> None:
+        assert load_gpu(name).peak_flops_per_s == {precision: peak * TERA for precision, peak in peaks.items()}
         assert gpu_entry(name).link_bytes_per_s == link * GB
+
+    @pytest.mark.parametrize(("name", "cores", "megahertz", "operations"), MATRIX_UNITS)
+    def test_16_bit_peaks_are_cores_times_clock_times_operations_of_a_clock(
+        self, name: str, cores: int, megahertz: float, operations: int
+    ) -> None:
+        peaks = load_gpu(name).peak_flops_per_s
+        assert peaks["bf16" if "bf16" in peaks else "fp16"] == pytest.approx(
+            cores * megahertz * 1e6 * operations, rel=0.012
+        )
+
+    @pytest.mark.parametrize(("name", "bits", "gigabits_per_pin"), MEMORY_BUSES)
+    def test_memory_bandwidth_is_the_bus_times_its_rate(self, name: str, bits: int, gigabits_per_pin: float) -> None:
+        expected = bits * gigabits_per_pin * GIGABIT_BYTES
+        assert load_gpu(name).memory_bytes_per_s == pytest.approx(expected, rel=0.025)
 
     @pytest.mark.parametrize(("name", "least", "most"), MEMORY_SEEN_GIB)
     def test_memory_is_what_torch_reports(self, name: str, least: float, most: float) -> None:
