@@ -98,9 +98,9 @@ def figures_left_out(cluster: Cluster) -> set[str]:
 
 
 # Multiprocessors (compute units, matrix engines), boost clock in MHz, FLOP of one of them a clock: what the whitepapers
-# make the datasheets' peaks of. Fused multiply-adds of 16 bit with fp32 sums: Volta and Turing 512 a multiprocessor, A100
-# 1,024, H100 2,048, B200 4,096; GA102 and AD102 for data centres 512, GeForce and A10G half of that; CDNA 2, 3 and 4 512,
-# 1,024 and 2,048; a matrix engine of Gaudi 256 x 256.
+# make the datasheets' peaks of. Fused multiply-adds of 16 bit with fp32 sums: Volta and Turing 512 a multiprocessor,
+# A100 1,024, H100 2,048, B200 4,096; GA102 and AD102 for data centres 512, GeForce and A10G half of that; CDNA 2, 3
+# and 4 512, 1,024 and 2,048; a matrix engine of Gaudi 256 x 256.
 MATRIX_UNITS = [
     ("v100-sxm2-32gb", 80, 1530, 1024),
     ("t4-16gb", 40, 1590, 1024),
