@@ -153,6 +153,8 @@ class Framework:
     """Bytes of a gradient in buckets that stay beside fp32 gradients where there is data parallelism."""
     compiles_loss: bool
     """`compile` covers the loss."""
+    fused_loss_in_place: bool
+    """The fused loss keeps the logits and writes their gradient over them; else it takes them in chunks."""
     states_follow_weights: bool
     """Gradients and states of 16-bit weights are 16-bit too: PyTorch's autograd and optimizers, without masters."""
     step_elements: float

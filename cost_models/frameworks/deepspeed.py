@@ -86,6 +86,7 @@ DEEPSPEED = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    fused_loss_in_place=False,
     states_follow_weights=False,
     step_elements=1e9,  # sub_group_size
     offloads_gradients=True,

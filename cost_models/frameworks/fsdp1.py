@@ -81,6 +81,7 @@ FSDP1 = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    fused_loss_in_place=False,
     states_follow_weights=True,
     step_elements=0,
     offloads_gradients=True,

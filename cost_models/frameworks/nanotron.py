@@ -81,6 +81,7 @@ NANOTRON = Framework(
     attention_output_copied=True,  # transposed to (sequence, batch)
     bucket_bytes_per_gradient=2,  # DistributedDataParallel's 16-bit buckets under FP32GradientAccumulator
     compiles_loss=False,
+    fused_loss_in_place=False,
     states_follow_weights=False,
     step_elements=0,
     offloads_gradients=False,

@@ -39,8 +39,9 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
     # A compiled loss reads the logits and writes their gradient, both in the compute dtype, and nothing between.
     compiled = table.compile & flag(table, "compiles_loss") & ~at.eager
     whole = logits * np.where(compiled, 2.0 * at.element, 4.0 * copies + held)
-    # Backward of the head: the gradient of the logits, of its matrix, of its input, and the input gathered again.
-    inputs = hidden * at.count * at.element * (1.0 + np.where(table.sequence_parallel, 1.0, 0.0))
+    # Backward of the head: the gradient of the logits, of its matrix, of its input; with sequence parallelism also the
+    # input gathered again and the shard that the input's gradient is reduced to.
+    inputs = hidden * at.count * at.element * (1.0 + np.where(table.sequence_parallel, 1.0 + at.residual, 0.0))
     gradient = logits * at.element + _head_gradient(problem, table, at) + inputs
     peak = np.maximum(whole, gradient)
     pending = logits * (at.element + 4.0)
@@ -48,8 +49,12 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
         # Liger-Kernel's fused linear cross-entropy (arXiv 2410.10989, section 3.2): chunks of about tokens x hidden
         # logits, and the gradient of the hidden states made in forward.
         chunk = np.minimum(logits, at.count * hidden)
-        peak = np.maximum(chunk * (at.element + 4.0) + at.count * hidden * at.element, gradient - logits * at.element)
-        pending = at.count * hidden * at.element
+        chunked = np.maximum(
+            chunk * (at.element + 4.0) + at.count * hidden * at.element, gradient - logits * at.element
+        )
+        in_place = flag(table, "fused_loss_in_place")
+        peak = np.where(in_place, gradient, chunked)
+        pending = np.where(in_place, logits, at.count * hidden) * at.element
     norms = at.element * hidden * at.count * (at.residual + at.gathered)
     return LossHead(peak, pending, norms)
 

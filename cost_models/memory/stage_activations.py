@@ -100,5 +100,9 @@ def stage_activations(
         saved += np.where(stages.first, held.entering * image, 0.0)
     pending = np.where(stages.last, (held.leaving - 1.0) * loss.pending[row], 0.0)
     losses = np.where(stages.last, loss.peak[row], 0.0)
-    received = np.where(table.pipeline_parallel_size > 1, 2.0 * boundary, 0.0)[row]
+    # Megatron-Core's loops still name the gradient that the micro-batch before sent to the previous stage; a received
+    # gradient is the one that backward works on. Interleaved stages receive both sides' next tensors ahead of use.
+    ahead = np.where(table.is_choice("pipeline_schedule", "interleaved"), 2.0 * boundary, 0.0)[row]
+    received = np.where(stages.first, ahead, np.maximum(ahead, boundary[row]))
+    received = np.where((table.pipeline_parallel_size > 1)[row], received, 0.0)
     return StageActivations(saved, working + dropped, one_layer, pending, losses, received), on_host
