@@ -26,6 +26,10 @@ class Gpu:
     tdp_watts: float
     generation: Generation | None
     """None: a GPU that the catalog does not know; priced from its datasheet alone."""
+    multiprocessors: int
+    """Over which the tiles of a matrix product are spread."""
+    chip: str | None
+    """The silicon, which GPUs of several names share; None where the generation is."""
     flash_attention: bool = True
 
     def supports(self, precision: str) -> bool:

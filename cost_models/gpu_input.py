@@ -13,6 +13,8 @@ from cost_models.units import GB, GIB, TERA
 
 GPU_FIELDS: Final = ("name", "memory_gib", "memory_gb_per_s", "peak_tflops", "tdp_watts")
 PRECISIONS: Final = ("bf16", "fp16", "fp8", "fp4", "tf32", "fp32")
+USUAL_MULTIPROCESSORS: Final = 108
+"""Of a GPU that the catalog has no relative of: as many as the A100, since no figure of a datasheet tells."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def _described_gpu(fields: Section) -> GpuChoice:
         peak_flops_per_s={precision: peak * TERA for precision, peak in peak_tflops.items()},
         tdp_watts=_tdp_watts(fields, usual),
         generation=usual.gpu.generation if usual else None,
+        multiprocessors=usual.gpu.multiprocessors if usual else USUAL_MULTIPROCESSORS,
+        chip=usual.gpu.chip if usual else None,
         flash_attention=usual.gpu.flash_attention if usual else True,
     )
     _list_relation(fields, name, usual)

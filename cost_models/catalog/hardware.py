@@ -133,6 +133,8 @@ def _gpu_as_fields(entry: GpuEntry) -> dict[str, Any]:
     return {
         "name": gpu.name,
         "generation": gpu.generation,
+        "chip": gpu.chip,
+        "multiprocessors": gpu.multiprocessors,
         "memory_gib": gpu.memory_bytes / GIB,
         "memory_gb_per_s": gpu.memory_bytes_per_s / GB,
         "peak_tflops": {precision: peak / TERA for precision, peak in gpu.peak_flops_per_s.items()},
@@ -170,6 +172,8 @@ def _gpu_entry(name: str, fields: Mapping[str, Any], tables: Mapping[str, Any]) 
         peak_flops_per_s={precision: peak * TERA for precision, peak in fields["peak_tflops"].items()},
         tdp_watts=float(fields["tdp_watts"]),
         generation=generation,
+        multiprocessors=fields["multiprocessors"],
+        chip=fields["chip"],
         flash_attention=fields["flash_attention"],
     )
     return GpuEntry(

@@ -42,7 +42,6 @@ class LinkCoefficients:
 class GenerationCoefficients:
     """Shares of the dense peak that one GPU generation reaches."""
 
-    multiprocessors: int
     gemm: float
     gemm_fp8: float
     flash_forward: float

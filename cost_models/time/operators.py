@@ -46,7 +46,7 @@ class Gemm:
 
 def gemm_seconds(gemm: Gemm, flops_per_s: FloatColumn, element_bytes: FloatColumn, device: Device) -> FloatColumn:
     """The faster tile's time at the rate of large products, or that of moving the operands where it is longer."""
-    multiprocessors = float(device.generation.multiprocessors)
+    multiprocessors = float(device.gpu.multiprocessors)
     split = np.clip(np.floor(gemm.k / SPLIT_DEPTH), 1.0, LARGEST_SPLIT)
     best = np.inf
     for rows, columns, efficiency in TILES:
@@ -99,7 +99,7 @@ def flash_seconds(
     head = mean_dim / (mean_dim + kernels.head_dim_depth) * (1 + kernels.head_dim_depth / USUAL_HEAD_DIM)
     row = shape.span / (shape.span + kernels.attention_depth)
     blocks = shape.batch_heads * np.ceil(shape.queries / ATTENTION_TILE)
-    occupancy = blocks / (np.ceil(blocks / device.generation.multiprocessors) * device.generation.multiprocessors)
+    occupancy = blocks / (np.ceil(blocks / device.gpu.multiprocessors) * device.gpu.multiprocessors)
     ideal = shape.visible_flops / (peak_flops_per_s * min(head, 1.0) * row * occupancy)
     return ideal / device.generation.flash_forward, BACKWARD_WORK * ideal / device.generation.flash_backward
 

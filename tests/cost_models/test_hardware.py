@@ -204,7 +204,8 @@ class TestGpuCatalog:
     def test_16_bit_peaks_are_cores_times_clock_times_operations_of_a_clock(
         self, name: str, cores: int, megahertz: float, operations: int
     ) -> None:
-        peaks = load_gpu(name).peak_flops_per_s
+        gpu, peaks = load_gpu(name), load_gpu(name).peak_flops_per_s
+        assert gpu.multiprocessors == cores or "gaudi" in name  # whose matrix engines are not its processor cores
         assert peaks["bf16" if "bf16" in peaks else "fp16"] == pytest.approx(
             cores * megahertz * 1e6 * operations, rel=0.012
         )
@@ -241,6 +242,19 @@ class TestGpuCatalog:
     def test_usual_fabric_of_a_host_of_eight(self, name: str, kind: str, gbps: float) -> None:
         fabric = gpu_entry(name).fabric
         assert (fabric.kind, fabric.bytes_per_s(8)) == (kind, gbps * GIGABIT_BYTES)
+
+    @pytest.mark.parametrize(
+        ("names", "chips"),
+        [
+            ("a100-sxm4-40gb a100-sxm4-80gb a100-pcie-80gb a800-sxm4-80gb", 1),
+            ("h100-sxm5-80gb h100-pcie-80gb h800-sxm5-80gb h20-96gb h200-sxm5-141gb h200-nvl-141gb", 1),
+            ("a10-24gb a10g-24gb rtx-3090-24gb rtx-a6000-48gb a40-48gb", 1),
+            ("b200-sxm-180gb gb200-186gb", 1),
+            ("a100-sxm4-80gb a10-24gb h100-sxm5-80gb b200-sxm-180gb b300-sxm-270gb l4-24gb l40s-48gb mi300x-192gb", 8),
+        ],
+    )
+    def test_gpus_of_one_silicon(self, names: str, chips: int) -> None:
+        assert len({load_gpu(name).chip for name in names.split()}) == chips
 
     def test_only_geforce_lacks_peer_to_peer(self) -> None:
         without = {name for name in gpu_names() if not gpu_entry(name).peer_to_peer}
