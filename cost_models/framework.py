@@ -70,6 +70,8 @@ class Framework:
     expert_tensor_follows_tensor: bool
     embedding_and_loss_count_as_layers: bool
     """Default layout where the layers do not divide: the two ends counted as a layer each."""
+    splits_layers_by_cost: bool
+    """Layers go to stages by the running sum of their costs, and no setting says otherwise: its only layout."""
     parameter_dtype: Mapping[str, str]
     """Stored weights, by precision."""
     gradient_dtype: Mapping[str, str]

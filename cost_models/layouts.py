@@ -17,15 +17,17 @@ NO_LAYOUT: tuple[int, ...] = ()
 
 
 def default_layout(
-    model: ModelArchitecture, pipeline: int, virtual: int, *, ends_count_as_layers: bool
+    model: ModelArchitecture, pipeline: int, virtual: int, *, ends_count_as_layers: bool, by_cost: bool = False
 ) -> tuple[int, ...]:
     """Layers of each model chunk in model order.
 
-    Equal where it divides; with `ends_count_as_layers` the embedding and the loss counted as a layer each where that
-    divides (Megatron-LM's --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split); else
-    best-balanced.
+    With `by_cost` as `running_cost_layout` says. Else equal where it divides; with `ends_count_as_layers` the embedding
+    and the loss counted as a layer each where that divides (Megatron-LM's --account-for-embedding-in-pipeline-split and
+    --account-for-loss-in-pipeline-split); else best-balanced.
     """
     chunks = pipeline * virtual
+    if by_cost:
+        return running_cost_layout(model, chunks) if chunks <= model.layers else NO_LAYOUT
     if model.layers % chunks == 0:
         return (model.layers // chunks,) * chunks
     if ends_count_as_layers and (model.layers + 2) % chunks == 0:
@@ -33,6 +35,32 @@ def default_layout(
         each = (model.layers + 2) // chunks
         return (each - 1, *(each,) * (chunks - 2), each - 1)
     return balanced_layout(model, pipeline, virtual) if chunks <= model.layers else NO_LAYOUT
+
+
+def running_cost_layout(model: ModelArchitecture, chunks: int) -> tuple[int, ...]:
+    """The layout that nanotron computes (nanotron/models/base.py, build_model).
+
+    Layers in order, each to the chunk whose turn it is; the next has its turn once the cost so far is more than the
+    chunks so far would have at equal shares. The head may take the shares of several chunks, which stay empty then.
+    """
+    costs = [_nanotron_cost(model, model.blocks[kind]) for kind in model.layer_blocks]
+    total = sum(costs) + model.hidden_size * model.vocab_size  # the head; embedding, norm and loss cost nothing
+    layout = [0] * chunks
+    chunk, so_far = 0, 0
+    for cost in costs:
+        layout[chunk] += 1
+        so_far += cost
+        chunk += so_far * chunks > total * (chunk + 1)
+    return tuple(layout)
+
+
+def _nanotron_cost(model: ModelArchitecture, block: Block) -> int:
+    """What nanotron's get_block_compute_costs says of a layer: four matrices of attention, whatever the number of key
+    and value heads, and three of the perceptron (two of a plain one)."""
+    heads = block.attention.heads
+    part = block.feed_forward.routed if isinstance(block.feed_forward, MixtureOfExperts) else block.feed_forward
+    matrices = 3 if part.gated else 2
+    return (4 * heads * (model.hidden_size // heads) + matrices * part.hidden) * model.hidden_size
 
 
 def balanced_layout(model: ModelArchitecture, pipeline: int, virtual: int) -> tuple[int, ...]:

@@ -122,19 +122,34 @@ def _fill_layouts(problem: Problem, defaults: _Defaults) -> None:
         np.minimum(defaults.columns[name], LARGEST_SIZE) for name in ("pipeline_parallel_size", "virtual_pipeline_size")
     )
     ends = defaults.flag(lambda framework: framework.embedding_and_loss_count_as_layers)
-    first, which = distinct_rows([pipeline, virtual, ends])
+    by_cost = defaults.flag(lambda framework: framework.splits_layers_by_cost)
+    first, which = distinct_rows([pipeline, virtual, ends + 2 * by_cost])
     numbers = [
         defaults.layout_number(
-            default_layout(problem.model, int(pipeline[row]), int(virtual[row]), ends_count_as_layers=bool(ends[row]))
+            default_layout(
+                problem.model,
+                int(pipeline[row]),
+                int(virtual[row]),
+                ends_count_as_layers=bool(ends[row]),
+                by_cost=bool(by_cost[row]),
+            )
         )
         for row in first
     ]
+    piped = pipeline * virtual > 1
     defaults.derived(
         "layers_per_stage",
         np.array(numbers, dtype=np.int64)[which],
         "equal where it divides; else on megatron-lm with embedding and loss counted as a layer each where that "
         "divides; else best-balanced with both ends counted",
-        only=pipeline * virtual > 1,
+        only=piped & ~by_cost,
+    )
+    asked = piped & by_cost if missing is None else piped & by_cost & missing
+    defaults.say(
+        "layers_per_stage",
+        "nanotron's own split, which no setting of it changes: a stage ends with the layer that brings the running sum "
+        "of matrix costs over its equal share, the head counted at the end",
+        asked,
     )
 
 
@@ -276,7 +291,11 @@ class _Defaults:
         missing = self.missing(name)
         self.columns[name] = values if missing is None else np.where(missing, values, self.columns[name])
         said = missing if only is None else only if missing is None else missing & only
-        if len(self) and (said is None or said.any()):
+        self.say(name, words, said)
+
+    def say(self, name: str, words: str, where: BoolColumn | None) -> None:
+        """Note what was filled in, where any row (None: all) needed it."""
+        if len(self) and (where is None or where.any()):
             self.assumptions.append(f"strategy.{name} left out: {words}")
 
     def by_framework(self, name: str, value: Callable[[Framework], Any]) -> None:

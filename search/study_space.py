@@ -110,7 +110,10 @@ def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]
         or (strategy["offload"],),
         replicates=tuple(sorted(r for r in named_replicates if data % r == 0)) if replicated else (1,),
         stage_layers=-(-search.model.layers // pipeline),
-        uneven=framework.uneven_layers and pipeline > 1 and "layers_per_stage" not in search.space,
+        uneven=framework.uneven_layers
+        and not framework.splits_layers_by_cost
+        and pipeline > 1
+        and "layers_per_stage" not in search.space,
     )
 
 

@@ -17,6 +17,7 @@ _DEFAULTS: Final = (
     "sequence_parallel_with_tensor",
     "expert_tensor_follows_tensor",
     "embedding_and_loss_count_as_layers",
+    "splits_layers_by_cost",
     "kernels",
     "fp8_recipe",
     "overlap_communication",

@@ -43,6 +43,7 @@ DEEPSPEED = Framework(
     sequence_parallel_with_tensor=False,
     expert_tensor_follows_tensor=False,
     embedding_and_loss_count_as_layers=False,
+    splits_layers_by_cost=False,
     parameter_dtype={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"},
     gradient_dtype={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"},  # data_types.grad_accum_dtype left out
     optimizer_state_dtype="fp32",

@@ -38,6 +38,7 @@ FSDP2 = Framework(
     sequence_parallel_with_tensor=True,
     expert_tensor_follows_tensor=False,
     embedding_and_loss_count_as_layers=False,
+    splits_layers_by_cost=False,
     parameter_dtype={"bf16": "fp32", "fp16": "fp32", "fp8": "fp32", "nvfp4": "fp32", "fp32": "fp32"},
     gradient_dtype={"bf16": "fp32", "fp16": "fp32", "fp8": "fp32", "nvfp4": "fp32", "fp32": "fp32"},
     optimizer_state_dtype="fp32",

@@ -42,6 +42,7 @@ MEGATRON_LM = Framework(
     sequence_parallel_with_tensor=True,
     expert_tensor_follows_tensor=True,
     embedding_and_loss_count_as_layers=True,
+    splits_layers_by_cost=False,
     parameter_dtype={"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "nvfp4": "bf16", "fp32": "fp32"},
     # --accumulate-allreduce-grads-in-fp32 is implied by --bf16; fp16 keeps 16-bit gradients unless it is given
     gradient_dtype={"bf16": "fp32", "fp16": "fp16", "fp8": "fp32", "nvfp4": "fp32", "fp32": "fp32"},

@@ -38,6 +38,7 @@ NANOTRON = Framework(
     sequence_parallel_with_tensor=True,  # tp_mode REDUCE_SCATTER
     expert_tensor_follows_tensor=False,
     embedding_and_loss_count_as_layers=False,
+    splits_layers_by_cost=True,  # nanotron/models/base.py build_model
     parameter_dtype={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"},
     gradient_dtype={"bf16": "fp32", "fp16": "fp32", "fp32": "fp32"},  # accumulate_grad_in_fp32
     optimizer_state_dtype="fp32",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from cost_models.layouts import (
     default_layout,
     head_cost_in_layers,
     largest_stages,
+    running_cost_layout,
 )
 
 
@@ -35,6 +37,20 @@ def small_model(layers: int, vocab: int = 50_000) -> ModelArchitecture:
             "tied_embeddings": False,
         }
     )
+
+
+ULTRASCALE: dict[str, Any] = {
+    "attention_heads": 32,
+    "key_value_heads": 32,
+    "gated_mlp": True,
+    "vocab_size": 131072,
+    "tied_embeddings": False,
+}
+"""The models of nanotron's scaling benchmarks (scripts/scaling_benchmarks.py)."""
+
+
+def ultrascale(layers: int, hidden: int, ffn: int) -> ModelArchitecture:
+    return build_architecture({**ULTRASCALE, "layers": layers, "hidden_size": hidden, "ffn_hidden_size": ffn})
 
 
 class TestDefaultLayout:
@@ -92,6 +108,36 @@ class TestBalancedLayout:
 
     def test_deepseek_v3_on_16_stages(self) -> None:
         assert balanced_layout(load_model("deepseek-v3"), 16, 1) == (3, *(4,) * 14, 2)
+
+
+class TestRunningCostLayout:
+    def test_a_head_of_four_layers_leaves_the_last_of_four_stages_without_one(self) -> None:
+        # 4 x 2048^2 + 3 x 2048 x 8192 a layer against 2048 x 131072 of the head: 4 layers. Of 20 each stage has 5, and
+        # gets the layer that exceeds it.
+        assert running_cost_layout(ultrascale(16, 2048, 8192), 2) == (11, 5)
+        assert running_cost_layout(ultrascale(16, 2048, 8192), 4) == (6, 5, 5, 0)
+
+    def test_an_eight_billion_model_on_eight_stages(self) -> None:
+        # The head is worth 2.2 layers: 34.2 in all, 4.28 a stage.
+        assert running_cost_layout(ultrascale(32, 4096, 14336), 8) == (5, 4, 4, 5, 4, 4, 4, 2)
+
+    def test_key_and_value_heads_do_not_count(self) -> None:
+        whole = build_architecture({**ULTRASCALE, "layers": 30, "hidden_size": 4096, "ffn_hidden_size": 11008})
+        fewer = build_architecture(
+            {**ULTRASCALE, "layers": 30, "hidden_size": 4096, "ffn_hidden_size": 11008, "key_value_heads": 4}
+        )
+        assert running_cost_layout(whole, 4) == running_cost_layout(fewer, 4)
+
+    @given(st.integers(1, 80), st.integers(1, 16), st.integers(1_000, 400_000))
+    def test_places_each_layer_once_and_no_stage_but_the_last_ones_is_empty(
+        self, layers: int, chunks: int, vocab: int
+    ) -> None:
+        layout = default_layout(small_model(layers, vocab), chunks, 1, ends_count_as_layers=False, by_cost=True)
+        if chunks > layers:
+            assert layout == NO_LAYOUT
+        else:
+            assert (len(layout), sum(layout)) == (chunks, layers)
+            assert sorted(layout, key=bool, reverse=True) == list(layout)
 
 
 def test_the_head_of_llama_3_70b_is_worth_more_than_a_layer() -> None:

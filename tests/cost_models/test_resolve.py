@@ -120,11 +120,29 @@ def test_the_example_of_the_contract() -> None:
         ({"framework": "deepspeed"}, "context_parallel_kind", "all-to-all"),
         ({"framework": "megatron-lm", "pipeline_parallel_size": 3}, "layers_per_stage", [27, 27, 26]),
         ({"framework": "megatron-lm", "pipeline_parallel_size": 200}, "layers_per_stage", []),
+        # The head is worth 1.08 layers to nanotron: 81.08 in all, 20.27 a stage.
+        ({"framework": "nanotron", "pipeline_parallel_size": 4}, "layers_per_stage", [21, 20, 20, 19]),
+        (
+            {"framework": "nanotron", "pipeline_parallel_size": 4, "layers_per_stage": [20, 20, 20, 20]},
+            "layers_per_stage",
+            [20, 20, 20, 20],
+        ),
         ({"framework": "megatron-lm", "precision": "fp16"}, "gradient_dtype", "fp16"),
     ],
 )
 def test_defaults(strategy: dict[str, Any], field: str, value: Any) -> None:
     assert first(strategy)[field] == value
+
+
+def test_says_whose_split_of_the_layers_was_assumed() -> None:
+    def said(*frameworks: str) -> list[str]:
+        strategies = [{"framework": framework, "pipeline_parallel_size": 4} for framework in frameworks]
+        assumptions = resolve_strategies(PROBLEM, partial_columns(strategies)).assumptions
+        return [line for line in assumptions if line.startswith("strategy.layers_per_stage")]
+
+    assert [line[:60] for line in said("nanotron")] == ["strategy.layers_per_stage left out: nanotron's own split, wh"]
+    assert [line[:60] for line in said("deepspeed")] == ["strategy.layers_per_stage left out: equal where it divides; "]
+    assert len(said("deepspeed", "nanotron")) == 2
 
 
 def test_all_layers_of_a_stage_are_those_of_all_its_chunks() -> None:

@@ -82,6 +82,15 @@ def test_what_a_framework_offloads_as_a_whole_is_not_divided() -> None:
     assert decoded["offload_fraction"] == 1.0
 
 
+def test_a_framework_that_splits_layers_by_itself_has_none_moved() -> None:
+    for framework, moved in (("nanotron", False), ("megatron-lm", True)):
+        search = small_search(
+            "llama-2-13b", clusters=(cluster(nodes=2),), frameworks=(framework,), space={"pipeline_parallel_size": (4,)}
+        )
+        space = StudySpace(search, study_layouts(search, _seeds(search, swept(search), None)))
+        assert ("first_chunk_relief" in space.distributions) is moved
+
+
 def _halfway(framework: str) -> tuple[StudySpace, dict[str, Any]]:
     """A point of the study that shards everything and recomputes half of its layers."""
     search = small_search(
