@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from cost_models.stages import StageRows, all_stages
 from cost_models.strategy import FloatColumn, StrategyTable, partial_columns
 from cost_models.workload import FineTuning, Workload
 
+STEP_TIME: Final = ("step_seconds",)
+MEMORY: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device_gib")
+
 
 @dataclass(frozen=True)
 class RunGroup:
@@ -34,16 +37,17 @@ class RunGroup:
     table: StrategyTable
     stages: StageRows
     step_seconds: FloatColumn
+    """NaN where a run has none."""
     records: tuple[Mapping[str, Any], ...]
     refused: int
 
 
-def load_groups(path: Path) -> list[RunGroup]:
-    """All runs with a measured step time, grouped."""
+def load_groups(path: Path, figures: tuple[str, ...] = STEP_TIME) -> list[RunGroup]:
+    """All runs with one of these measured figures, grouped."""
     runs = [json.loads(line) for line in path.read_text().splitlines()]
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
-        if run["measured"].get("step_seconds"):
+        if any(run["measured"].get(figure) for figure in figures):
             groups[_key(run, "model", "cluster", "workload", "family")].append(run)
     return [group for rows in groups.values() if (group := _group(rows)) is not None]
 
@@ -57,7 +61,9 @@ def _group(rows: list[dict[str, Any]]) -> RunGroup | None:
     for row in rows:
         same[_key(row, "strategy")].append(row)
     records = [twins[0] for twins in same.values()]
-    seconds = np.array([np.median([twin["measured"]["step_seconds"] for twin in twins]) for twins in same.values()])
+    seconds = np.array(
+        [np.median([twin["measured"].get("step_seconds", np.nan) for twin in twins]) for twins in same.values()]
+    )
     first = records[0]
     workload = _workload(first["workload"])
     problem = Problem(_model(first["model"], workload), resolve_cluster(first["cluster"]), workload)

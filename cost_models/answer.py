@@ -11,7 +11,7 @@ from cost_models.codes import VIOLATIONS, WARNINGS, decode
 from cost_models.cost_warnings import cost_warnings, explain_cost_warning
 from cost_models.estimate import Estimates, Score
 from cost_models.problem import Problem
-from cost_models.provenance import memory_provenance, provenance_notes, time_provenance
+from cost_models.provenance import provenance
 from cost_models.results import HOST_PARTS, MEMORY_PARTS, PEAK_MOMENTS, TIME_PARTS
 from cost_models.rules import explain_violations, explain_warnings, placement_warnings
 from cost_models.strategy import FloatColumn
@@ -133,6 +133,7 @@ class _ScoreWriter:
         self.placement = placement_warnings(problem, score.table).tolist()
         self.costly = cost_warnings(problem, score).tolist()
         self.fits = score.fit.fits.tolist()
+        self.provenances: dict[tuple[int, int, int], dict[str, Any]] = {}
 
     def _cost(self) -> dict[str, list[float] | list[None]]:
         workload, cluster = self.problem.workload, self.problem.cluster
@@ -189,9 +190,9 @@ class _ScoreWriter:
         return [{"code": code, "message": message} for code, message in [*placed, *costly]]
 
     def _provenance(self, row: int) -> dict[str, Any]:
-        framework = int(self.score.table.framework[row])
-        return {
-            "time": time_provenance(self.problem, framework),
-            "memory": memory_provenance(self.problem),
-            "notes": provenance_notes(self.problem, framework, int(self.score.table.zero_stage[row])),
-        }
+        table = self.score.table
+        key = (int(table.framework[row]), int(table.precision[row]), int(table.zero_stage[row]))
+        if key not in self.provenances:
+            found = provenance(self.problem, *key)
+            self.provenances[key] = {"time": found.time, "memory": found.memory, "notes": list(found.notes)}
+        return self.provenances[key]

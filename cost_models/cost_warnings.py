@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cost_models.codes import WARNINGS, CodeColumn, bit
 from cost_models.estimate import Score
 from cost_models.problem import Problem
-from cost_models.strategy import OFFLOADS, BoolColumn
+from cost_models.provenance import beyond_runs, time_basis
+from cost_models.strategy import FRAMEWORKS, OFFLOADS, PRECISIONS, BoolColumn
 from cost_models.units import GIB
 
 LOGITS_SHARE: Final = 1 / 3
@@ -30,7 +32,7 @@ def cost_warnings(problem: Problem, score: Score) -> CodeColumn:
         "near_memory_limit": score.fit.fits & (score.fit.oom_probability >= NEAR_LIMIT_PROBABILITY),
         "nvme_slow": (table.offload == OFFLOADS.index("nvme"))
         & (score.time.parts["offload"] > NVME_SHARE * score.step_seconds),
-        "extrapolated": np.full(len(score), problem.cluster.gpu.generation is None),
+        "extrapolated": _extrapolated(problem)[table.framework, table.precision],
     }
     if host is None:
         flags["host_unknown"] = offloads
@@ -41,6 +43,16 @@ def cost_warnings(problem: Problem, score: Score) -> CodeColumn:
     for code, where in flags.items():
         mask |= np.where(where, bit(WARNINGS, code), np.uint64(0))
     return mask
+
+
+def _extrapolated(problem: Problem) -> npt.NDArray[np.bool_]:
+    """(frameworks, precisions): whether provenance calls the step time extrapolated."""
+    return np.array(
+        [
+            [time_basis(problem, framework, precision) == "extrapolated" for precision in range(len(PRECISIONS))]
+            for framework in range(len(FRAMEWORKS))
+        ]
+    )
 
 
 def explain_cost_warning(problem: Problem, score: Score, row: int, code: str) -> str:
@@ -72,4 +84,7 @@ def explain_cost_warning(problem: Problem, score: Score, row: int, code: str) ->
             f"a node needs {needed / GIB:.0f} GiB of host memory ({moment.replace('_', ' ')}) and has "
             f"{(host.memory_bytes + host.cxl_bytes) / GIB:.0f}"
         )
-    return f"{problem.cluster.gpu.name} is not in the catalog: time and memory are priced from its datasheet alone"
+    if problem.cluster.gpu.generation is None:
+        return f"{problem.cluster.gpu.name} is not in the catalog: time and memory are priced from its datasheet alone"
+    framework, precision = int(score.table.framework[row]), int(score.table.precision[row])
+    return f"step time: {'; '.join(beyond_runs(problem, FRAMEWORKS[framework], PRECISIONS[precision]))}"

@@ -1,65 +1,171 @@
-"""What stands behind a figure: measured runs of this GPU and framework, or formulas alone."""
+"""What stands behind a figure: measured runs of this GPU and framework, or formulas alone; and how far they reach.
+
+`calibrated`: measured runs of this silicon (memory: of this generation) and framework stand behind it, and no answer is
+far from all of them. `analytical`: none do. `extrapolated`: the GPU is unknown, or the kind of model, the precision or
+the scale is beyond every run that could speak about it. The notes say what the runs were, and what was not among them.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
 
+from cost_models.coverage import MeasuredRuns, coverage
+from cost_models.model_kind import model_kind
 from cost_models.problem import Problem
-from cost_models.strategy import FRAMEWORKS
+from cost_models.strategy import FRAMEWORKS, PRECISIONS
 
-CALIBRATED_TIME: Final = frozenset(
-    {
-        ("volta", "megatron-lm"),
-        ("volta", "deepspeed"),
-        ("ampere", "megatron-lm"),
-        ("ampere", "fsdp1"),
-        ("hopper", "megatron-lm"),
-        ("hopper", "nanotron"),
-        ("hopper", "fsdp1"),
-        ("hopper", "fsdp2"),
-        ("blackwell", "megatron-lm"),
-    }
-)
-"""GPU generations and frameworks with ten and more public measured step times among the runs that the coefficients of
-`cost_models.time` were set on."""
+Basis = Literal["calibrated", "analytical", "extrapolated"]
 
-SHARDED_WEIGHTS: Final = frozenset({("volta", "megatron-lm"), ("volta", "deepspeed")}) | frozenset(
-    (generation, framework) for generation in ("ampere", "hopper") for framework in ("fsdp1", "fsdp2")
-)
-"""Of which some were runs with zero_stage 3."""
+FAR: Final = 4
+"""Times the GPUs of a framework's largest run: two doublings on, what falls with every doubling has had room to."""
+SIXTEEN_BIT: Final = ("bf16", "fp16")
+"""Run at the same rates wherever both are supported: one stands for the other."""
 OLD_RUNS: Final = {
     "deepspeed": "Step time: every public measured run of deepspeed is from 2020 and 2021; its ZeRO-3 over several "
     "nodes is priced as slow as it was then, today's versions are likely faster.",
 }
 """Frameworks whose runs are of software that has changed since."""
+MEMORY_RULES: Final = {
+    "deepspeed": "its ZeRO rules are validated against PyTorch under a fake process group",
+}
+"""What stands behind a framework's memory besides measured runs."""
 
 
-def time_provenance(problem: Problem, framework: int) -> str:
-    """`calibrated`, `analytical`, or `extrapolated` for a GPU that the catalog does not know."""
-    generation = problem.cluster.gpu.generation
-    if generation is None:
-        return "extrapolated"
-    return "calibrated" if (generation, FRAMEWORKS[framework]) in CALIBRATED_TIME else "analytical"
+@dataclass(frozen=True)
+class Provenance:
+    """The contract's `provenance` of one answer."""
+
+    time: Basis
+    memory: Basis
+    notes: tuple[str, ...]
 
 
-def memory_provenance(problem: Problem) -> str:
-    """Memory does not depend on the GPU's speed: formulas, for every GPU whose usable memory is known."""
-    return "analytical" if problem.cluster.gpu.generation is not None else "extrapolated"
+def provenance(problem: Problem, framework: int, precision: int, zero_stage: int) -> Provenance:
+    """What stands behind the figures of a strategy with these values."""
+    name = FRAMEWORKS[framework]
+    if problem.cluster.gpu.generation is None:
+        gpu = problem.cluster.gpu.name
+        note = f"Step time and memory: {gpu} is not in the catalog and is priced from its datasheet."
+        return Provenance("extrapolated", "extrapolated", (note, *_old(name)))
+    return Provenance(
+        time_basis(problem, framework, precision),
+        _memory_basis(problem, name),
+        (*_time_notes(problem, name, PRECISIONS[precision], zero_stage), *_old(name), *_memory_notes(problem, name)),
+    )
 
 
-def provenance_notes(problem: Problem, framework: int, zero_stage: int) -> list[str]:
-    """The same in words, with what those runs do not cover."""
+def time_basis(problem: Problem, framework: int, precision: int) -> Basis:
+    """Of the step time of a strategy with these values."""
     gpu, name = problem.cluster.gpu, FRAMEWORKS[framework]
-    time = time_provenance(problem, framework)
-    words = {
-        "calibrated": f"Step time: coefficients set on public measured runs of {name} on {gpu.generation} GPUs.",
-        "analytical": f"Step time: no public measured runs of {name} on {gpu.generation} GPUs stand behind it; the "
-        "generation's coefficients are used.",
-        "extrapolated": f"Step time and memory: {gpu.name} is not in the catalog and is priced from its datasheet.",
-    }
-    notes = [words[time]]
-    if time == "calibrated" and zero_stage == 3 and (gpu.generation, name) not in SHARDED_WEIGHTS:
-        notes.append("Step time: none of these runs used zero_stage 3; its traffic is priced as fsdp's is.")
-    if name in OLD_RUNS:
-        notes.append(OLD_RUNS[name])
-    return [*notes, "Memory: analytical formulas; no learned correction is applied."]
+    if gpu.generation is None:
+        return "extrapolated"
+    if coverage().time_runs(gpu.chip, name) is None:
+        return "analytical"
+    return "extrapolated" if beyond_runs(problem, name, PRECISIONS[precision]) else "calibrated"
+
+
+def beyond_runs(problem: Problem, framework: str, precision: str) -> list[str]:
+    """What no run of this framework (precision: of this generation) is near to, in words."""
+    own = [runs for runs in coverage().time if runs.framework == framework]
+    generation = [runs for runs in coverage().time if runs.generation == problem.cluster.gpu.generation]
+    kind, gpus, most = _kind(problem), problem.cluster.gpus, max(runs.most_gpus for runs in own)
+    found = []
+    if not any(kind in runs.kinds for runs in own):
+        found.append(f"no public measured run of {framework} is of kind {kind}")
+    if not any(_counts(runs, precision) for runs in generation):
+        found.append(f"no public measured run on {problem.cluster.gpu.generation} GPUs is in {precision}")
+    if gpus > FAR * most:
+        found.append(f"{gpus:,} GPUs are more than {FAR} times the {most:,} of the largest measured run of {framework}")
+    return found
+
+
+def _time_notes(problem: Problem, framework: str, precision: str, zero_stage: int) -> list[str]:
+    gpu = problem.cluster.gpu
+    runs = coverage().time_runs(gpu.chip, framework)
+    if runs is None:
+        here = sum(other.runs for other in coverage().time if other.chip == gpu.chip)
+        rests = (
+            f"the efficiencies are those that {here:,} runs of other frameworks on this silicon gave"
+            if here
+            else f"the efficiencies of {gpu.generation} GPUs are taken from others or assumed"
+        )
+        return [f"Step time: no public measured run of {framework} on {_silicon(problem)} stands behind it; {rests}."]
+    beyond = beyond_runs(problem, framework, precision)
+    return [
+        f"Step time: {runs.runs:,} public measured runs of {framework} on {_silicon(problem)} stand behind it: "
+        f"{_listed(runs.kinds)}; {_listed(runs.precisions)}; {_gpus([runs])}.",
+        *(f"Step time: {words}; it is extrapolated." for words in beyond),
+        *(f"Step time: {words}" for words in _gaps(problem, runs, precision, zero_stage) if not beyond),
+    ]
+
+
+def _gaps(problem: Problem, runs: MeasuredRuns, precision: str, zero_stage: int) -> list[str]:
+    """What is not among the runs of this silicon and framework, but among others."""
+    kind, gaps = _kind(problem), []
+    if kind not in runs.kinds:
+        gaps.append(f"none of these runs is of kind {kind}; {runs.framework} ran such models on other GPUs.")
+    if not _counts(runs, precision):
+        gaps.append(f"none of these runs is in {precision}; other runs on {runs.generation} GPUs are.")
+    if problem.cluster.gpus > runs.most_gpus:
+        gaps.append(f"the largest of these runs had {runs.most_gpus:,} GPUs; {problem.cluster.gpus:,} are beyond it.")
+    if zero_stage == 3 and "3" not in runs.zero_stages:
+        gaps.append("none of these runs used zero_stage 3; its traffic is priced as fsdp's is.")
+    return gaps
+
+
+def _memory_basis(problem: Problem, framework: str) -> Basis:
+    runs = coverage().memory_runs(problem.cluster.gpu.generation, framework)
+    return "calibrated" if runs and _measured_kind(problem, framework) else "analytical"
+
+
+def _memory_notes(problem: Problem, framework: str) -> list[str]:
+    gpu = problem.cluster.gpu
+    runs = coverage().memory_runs(gpu.generation, framework)
+    rules = f"; {MEMORY_RULES[framework]}" if framework in MEMORY_RULES else ""
+    if runs:
+        kinds: dict[str, int] = {}
+        for one in runs:
+            kinds |= {kind: kinds.get(kind, 0) + count for kind, count in one.kinds.items()}
+        notes = [
+            f"Memory: formulas, checked against {sum(kinds.values()):,} public measured runs of {framework} on "
+            f"{gpu.generation} GPUs: {_listed(kinds)}; {_gpus(runs)}{rules}."
+        ]
+        if _kind(problem) not in kinds:
+            elsewhere = "; others of this framework are" if _measured_kind(problem, framework) else ""
+            notes.append(f"Memory: none of these runs is of kind {_kind(problem)}{elsewhere}.")
+    else:
+        notes = [f"Memory: formulas; no public measured peak of {framework} on {gpu.generation} GPUs{rules}."]
+    return [*notes, "Memory: no learned correction is applied."]
+
+
+def _measured_kind(problem: Problem, framework: str) -> bool:
+    """Whether some run of the framework with measured memory, on any GPU, is of the problem's kind."""
+    return any(_kind(problem) in runs.kinds for runs in coverage().memory if runs.framework == framework)
+
+
+def _kind(problem: Problem) -> str:
+    return model_kind(problem.model, problem.workload)
+
+
+def _counts(runs: MeasuredRuns, precision: str) -> bool:
+    return any(name in runs.precisions for name in (SIXTEEN_BIT if precision in SIXTEEN_BIT else (precision,)))
+
+
+def _silicon(problem: Problem) -> str:
+    gpu = problem.cluster.gpu
+    return f"the silicon of {gpu.name} ({gpu.chip})"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _gpus(runs: Iterable[MeasuredRuns]) -> str:
+    least, most = min(one.least_gpus for one in runs), max(one.most_gpus for one in runs)
+    return f"{least:,} to {most:,} GPUs" if most > least else f"{most:,} GPU{'s' if most > 1 else ''}"
+
+
+def _old(framework: str) -> tuple[str, ...]:
+    return (OLD_RUNS[framework],) if framework in OLD_RUNS else ()
