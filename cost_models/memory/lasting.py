@@ -50,6 +50,7 @@ LASTING_COLUMNS: Final = (
     "offload",
     "offload_fraction",
     "precision",
+    "fp8_recipe",
     "parameter_dtype",
     "gradient_dtype",
     "optimizer_state_dtype",
@@ -60,6 +61,10 @@ LASTING_COLUMNS: Final = (
     "checkpoint_saving",
 )
 """All that `lasting_bytes` reads of a strategy, besides whether micro-batches are accumulated."""
+
+_EITHER_LAYOUT: Final = ("blackwell",)
+"""GPUs whose products take fp8 operands in either layout: weights with one scale a tensor need no transposed copy
+(Transformer Engine's is_non_tn_fp8_gemm_supported: compute capability 10.0 to 11.x)."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +150,14 @@ def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
 
 def _copy_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
     """Bytes of a matrix element in copies that live through forward and backward."""
-    fp8 = table.is_choice("precision", "fp8") & ~table.is_choice("parameter_dtype", "fp8")
-    each = np.where(fp8, 1.0, np.where(table.is_choice("precision", "nvfp4"), NVFP4_BYTES, 0.0))
-    narrow = each * number(table, "fp8_weight_copies")
+    copies = number(table, "fp8_weight_copies")
+    fp8 = copies
+    if problem.cluster.gpu.generation in _EITHER_LAYOUT:
+        fp8 = np.where(table.is_choice("fp8_recipe", "tensorwise"), np.minimum(copies, 1.0), copies)
+    # A weight that is stored in 8 bit is one of them itself.
+    fp8 = np.maximum(fp8 - np.where(table.is_choice("parameter_dtype", "fp8"), 1.0, 0.0), 0.0)
+    narrow = np.where(table.is_choice("precision", "fp8"), fp8, 0.0)
+    narrow = np.where(table.is_choice("precision", "nvfp4"), NVFP4_BYTES * copies, narrow)
     cast = (
         flag(table, "autocast_weight_copies")
         & (dtype_bytes(table.parameter_dtype) == 4.0)

@@ -25,6 +25,7 @@ what they do not treat as matrices (`moments`)."""
 _EIGHT_BIT_BLOCK: Final = 256
 """Elements that share one fp32 constant in an 8-bit state (arXiv 2110.02861; bitsandbytes since 0.45)."""
 _MASTER_BYTES: Final = 4.0
+_SIXTEEN_BITS: Final = 2.0
 _SECONDARY_BYTES: Final = 2.0
 """hpZ keeps a second, 16-bit copy of the weights (arXiv 2306.10209, section 4.2)."""
 
@@ -105,6 +106,12 @@ def state_bytes(
         return total(bytes_per_weight, sharded, weights.trainable_dense, weights.trainable_expert)
 
     parameters = total(stored_bytes(table) * on_device, shards.weights, weights.dense, weights.expert)
+    narrow = table.is_choice("parameter_dtype", "fp8")
+    if narrow.any():
+        # Only the blocks' matrices are stored so (fp8_model_init): embedding and head stay in 16 bit.
+        wider = np.where(narrow, _SIXTEEN_BITS - stored_bytes(table), 0.0) * on_device
+        outside = weights.dense + weights.expert - weights.matrices
+        parameters += total(wider, shards.weights, outside, np.zeros_like(outside))
     if is_quantised(problem):
         # A quant_state hangs on its weight as plain tensors, which no sharding knows.
         parameters += CONSTANT_BYTES * stage_sums(stages, [quantised_weights(b) for b in problem.model.blocks])

@@ -189,6 +189,27 @@ def test_fp8_copies_of_weights_are_kept_beside_bf16_ones() -> None:
     assert fp8.parts["parameters"][0] - bf16.parts["parameters"][0] == 2 * (matrices + norms)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "recipe", "stored", "bytes_per_weight"),
+    [
+        ("h100-sxm5-80gb", "tensorwise", "bf16", 4),
+        ("b200-sxm-180gb", "tensorwise", "bf16", 3),
+        ("b200-sxm-180gb", "mxfp8", "bf16", 4),
+        ("h100-sxm5-80gb", "tensorwise", "fp8", 2),
+        ("b200-sxm-180gb", "tensorwise", "fp8", 1),
+    ],
+)
+def test_blackwell_needs_no_transposed_copy_of_weights_with_one_scale(
+    gpu: str, recipe: str, stored: str, bytes_per_weight: int
+) -> None:
+    problem = make_problem("llama-3-8b", {"nodes": 1, "gpus_per_node": 8, "gpu": gpu})
+    fields = {"precision": "fp8", "fp8_recipe": recipe, "parameter_dtype": stored, "micro_batch_size": 4}
+    found = estimated(problem, megatron(1, 1, **fields))
+    blocks = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096)
+    outside = problem.model.parameters - blocks
+    assert found.parts["parameters"][0] == bytes_per_weight * blocks + 2 * outside
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.lists(STRATEGIES, min_size=1, max_size=6), st.integers(1, 3))
 def test_needs_are_those_of_the_estimate(strategies: list[dict[str, Any]], block: int) -> None:
