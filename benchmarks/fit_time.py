@@ -5,8 +5,9 @@ usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 8] [--write | --cold [
 Gauss-Newton with reweighting on the mean over families of the mean |log(predicted / measured)|; runs that are off by
 more than a factor of two do not lead. It always starts at the middle of the ranges of `benchmarks.fit_ranges`, whatever
 is stored, so that the same runs give the same values, and a small prior leaves a value there that no run speaks about.
-No value belongs to one model, run or source. `--write` puts them into cost_models/time/coefficients.toml; `--cold` fits
-anew without each family (or those named) and reports the errors on the one that was left out.
+No value belongs to one model, run or source. `--write` puts them into cost_models/time/coefficients.toml, and what they
+were fitted on into cost_models/coverage.toml; `--cold` fits anew without each family (or those named) and reports the
+errors on the one that was left out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import coverage
 from benchmarks.fit_ranges import RANGES
 from benchmarks.measured_runs import RunGroup, load_groups
 from cost_models.strategy import FRAMEWORKS
@@ -236,6 +238,7 @@ def main() -> None:
     report(families, coefficients_from(document))
     if given.write:
         runs = sum(len(group.table) for group in families.all_groups)
+        coverage.TOML.write_text(coverage.document(given.runs))
         write(document, f"{runs} public measured runs of the families {', '.join(sorted(families.groups))}")
 
 

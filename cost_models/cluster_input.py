@@ -45,6 +45,7 @@ HOST_FIELDS: Final = (
 MOST_NODES: Final = 1_000_000
 MOST_GPUS_PER_NODE: Final = 1_024
 MOST_CORES: Final = 100_000
+"""Beyond any machine; larger values are slips, and would only overflow later."""
 
 _Figure = TypeVar("_Figure", int, float)
 

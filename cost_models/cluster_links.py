@@ -24,6 +24,7 @@ MEASURED_FIELDS: Final = ("collective", "nodes", "bytes", "bus_gb_per_s")
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 MOST_MEASURED_NODES: Final = 1_000_000
 MOST_MESSAGE_BYTES: Final = 2**50
+"""Beyond any measurement; larger values are slips."""
 
 
 def resolve_intra_node(fields: Section, choice: GpuChoice, gpus_per_node: int, *, is_used: bool) -> IntraNodeLink:
