@@ -127,6 +127,8 @@ class Framework:
     """Blocks gathered at once under ZeRO-3: the one in use and those prefetched."""
     reduction_dtype_bytes: float
     """Bytes of an element of a gradient bucket on its way to be reduced."""
+    reduces_on_own_stream: bool
+    """Sharded gradients come out of the pool of a stream of their own, which the allocator lends to no other."""
     reduction_blocks: float
     """Blocks whose gradients wait in reduce-scatter buffers at once, under ZeRO-2 and 3."""
     bucket_elements: float

@@ -68,6 +68,7 @@ DDP = Framework(
     fp8_saved_inputs=False,
     gathered_blocks=0,
     reduction_dtype_bytes=4,
+    reduces_on_own_stream=False,
     reduction_blocks=0,
     bucket_elements=0,
     live_parameter_elements=0,

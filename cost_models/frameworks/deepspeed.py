@@ -73,6 +73,7 @@ DEEPSPEED = Framework(
     fp8_saved_inputs=False,
     gathered_blocks=2,
     reduction_dtype_bytes=2,
+    reduces_on_own_stream=False,
     reduction_blocks=0,  # buckets of fixed size instead
     bucket_elements=5e8,  # reduce_bucket_size
     live_parameter_elements=1e9,  # stage3_max_live_parameters

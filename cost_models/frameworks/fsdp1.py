@@ -68,6 +68,7 @@ FSDP1 = Framework(
     fp8_saved_inputs=False,
     gathered_blocks=2,  # limit_all_gathers: two in flight
     reduction_dtype_bytes=2,
+    reduces_on_own_stream=True,  # _post_backward_stream
     reduction_blocks=2,
     bucket_elements=0,
     live_parameter_elements=0,

@@ -73,6 +73,7 @@ MEGATRON_LM = Framework(
     fp8_saved_inputs=True,
     gathered_blocks=2,  # Megatron-FSDP double buffering
     reduction_dtype_bytes=4,  # grad_reduce_in_fp32
+    reduces_on_own_stream=False,
     reduction_blocks=2,
     bucket_elements=0,  # reduced in place
     live_parameter_elements=0,

@@ -117,6 +117,7 @@ class _Priced:
         peak = stage_peak(lasting, _gathered(self.of_passing, self.passing.rows[rows]))
         allocated = peak.total + lasting.workspace
         fragmentation = fragmentation_bytes(lasting.expandable, allocated, peak.transient, peak.step_temporaries)
+        fragmentation += np.maximum(lasting.pooled_gradients - peak.gradients, 0.0)
         stuck = stuck_fragmentation_bytes(lasting.expandable, allocated)
         outside = lasting.outside + self.context
         reserved = allocated + fragmentation

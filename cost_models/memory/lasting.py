@@ -75,6 +75,8 @@ class Lasting:
     gradients: FloatColumn
     early_gradients: FloatColumn
     """What exists of them when the backward at the peak begins."""
+    pooled_gradients: FloatColumn
+    """Gradients in a pool of their own, which stays reserved for them while they do not exist."""
     optimizer_states: FloatColumn
     weight_copies: FloatColumn
     """8-bit or 16-bit copies of weights that live through forward and backward."""
@@ -114,6 +116,9 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         parameters=states.parameters,
         gradients=states.gradients,
         early_gradients=np.where(_fresh_gradients(problem, table)[row], 0.0, states.gradients),
+        pooled_gradients=np.where(
+            (shards.gradients & flag(table, "reduces_on_own_stream"))[row], states.gradients, 0.0
+        ),
         optimizer_states=states.optimizer_states,
         weight_copies=_copy_bytes(problem, table)[row] * weights.matrices,
         step_gradients=states.step_gradients,

@@ -32,6 +32,9 @@ LAYER_COLUMNS: Final = (
 )
 """Columns that decide the activations of a layer."""
 
+_TO_THE_RESIDUAL_STREAM: Final = ("o", "down")
+"""Matrices whose outputs a pre-norm block adds to what passes it by."""
+
 
 @dataclass(frozen=True)
 class LayerActivations:
@@ -101,9 +104,13 @@ def _per_operator(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     outputs = outputs + len(block.attentions) * at.element * heads * at.count * at.tensor
     # NVFP4 products are operators of torchao's own, which the policy does not know: recomputed.
     known = 1.0 - fp4_share(at.table)
+    # torch.compile keeps no output that backward does not read: one that is only added to the residual stream.
+    normed = block.norms > (1 if block.parallel_residual else 1 + len(block.attentions))
     for position, linear in enumerate(w for w in block.linears if w.copies == 1):
         if position % 2 == 0:
-            outputs = outputs + known * _output(linear, at)
+            only_added = (linear.name in _TO_THE_RESIDUAL_STREAM) and not normed
+            read = np.where(at.table.compile, 0.0, 1.0) if only_added else 1.0
+            outputs = outputs + known * read * _output(linear, at)
     if block.experts:
         outputs = outputs + saved.expert_input
     return np.minimum(outputs, saved.total)

@@ -104,6 +104,17 @@ def test_torch_tensor_parallelism_keeps_gathered_norm_outputs() -> None:
     assert difference == 2 * 2 * 4096 * 4096 * (1 - 1 / 4)
 
 
+def test_compiled_blocks_keep_no_product_that_backward_does_not_read() -> None:
+    # Traced with torch 2.13 (AOTAutograd's min-cut partitioner under torchtitan's policy): input, q, v, gate, the output
+    # of attention and its log-sum-exp; without compilation the product of down as well.
+    problem = make_problem("llama-3-8b", h100(1))
+    fields = {"framework": "fsdp2", "activation_checkpointing": "selective"}
+    eager, compiled = (layer(problem, compile=value, **fields)[1] for value in (False, True))
+    tokens, hidden = 4096, 4096
+    assert compiled == tokens * (2 * (3 * hidden + 1024 + 14336) + 4 * 32)
+    assert eager - compiled == tokens * 2 * hidden
+
+
 def test_context_parallelism_divides_tokens() -> None:
     problem = make_problem("llama-3-8b", h100(1))
     assert layer(problem, context_parallel_size=4)[0] == layer(problem)[0] / 4
