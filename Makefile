@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXAMPLE ?= examples/llama-3-70b-64xh100.json
 
-.PHONY: install run test lint bench lock
+.PHONY: install run test lint bench validate golden lock
 
 install: $(STAMP)
 
@@ -27,6 +27,14 @@ lint: install
 
 bench: install
 	$(BIN)/python -m benchmarks.search
+
+# Errors on published runs; RUNS=file.jsonl for RunRecords of one's own.
+validate: install
+	$(BIN)/python -m benchmarks.validate $(RUNS)
+
+# Rewrites the golden predictions and errors, and prints how they changed.
+golden: install
+	$(BIN)/python -m benchmarks.golden
 
 # Resolves the pinned versions anew; the lock names no registry.
 lock: install

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from cost_models.architecture import ModelArchitecture
-from cost_models.catalog.models import load_model
-from cost_models.cluster_input import resolve_cluster
-from cost_models.explicit_architecture import build_architecture
-from cost_models.hf_config import read_hf_config
 from cost_models.problem import Problem
 from cost_models.resolve import resolve_strategies
 from cost_models.rules import violations
+from cost_models.run_records import record_problem, record_strategy
 from cost_models.stages import StageRows, all_stages
 from cost_models.strategy import FloatColumn, StrategyTable, partial_columns
-from cost_models.workload import FineTuning, Workload
 
 STEP_TIME: Final = ("step_seconds",)
 MEMORY: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device_gib")
@@ -65,9 +60,8 @@ def _group(rows: list[dict[str, Any]]) -> RunGroup | None:
         [np.median([twin["measured"].get("step_seconds", np.nan) for twin in twins]) for twins in same.values()]
     )
     first = records[0]
-    workload = _workload(first["workload"])
-    problem = Problem(_model(first["model"], workload), resolve_cluster(first["cluster"]), workload)
-    table = resolve_strategies(problem, partial_columns(_strategies(records, workload))).table
+    problem = record_problem(first)
+    table = resolve_strategies(problem, partial_columns([record_strategy(record) for record in records])).table
     valid = violations(problem, table) == 0
     if not valid.any():
         return None
@@ -82,24 +76,3 @@ def _group(rows: list[dict[str, Any]]) -> RunGroup | None:
         records=tuple(record for record, ok in zip(records, valid, strict=True) if ok),
         refused=int((~valid).sum()),
     )
-
-
-def _strategies(records: Iterable[Mapping[str, Any]], workload: Workload) -> list[dict[str, Any]]:
-    return [{"precision": workload.precision} | record["strategy"] for record in records]
-
-
-def _model(given: Mapping[str, Any], workload: Workload) -> ModelArchitecture:
-    if "preset" in given:
-        return load_model(given["preset"])
-    if "hf_config" in given:
-        return read_hf_config(given["hf_config"])
-    return build_architecture(given["architecture"], sequence_length=workload.sequence_length)
-
-
-def _workload(given: Mapping[str, Any]) -> Workload:
-    fine_tuning = given.get("fine_tuning")
-    fields = dict(given)
-    if fine_tuning:
-        saved = tuple(fine_tuning.get("modules_to_save", ()))
-        fields["fine_tuning"] = FineTuning(**(dict(fine_tuning) | {"modules_to_save": saved}))
-    return Workload(**fields)
