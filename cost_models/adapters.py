@@ -23,6 +23,11 @@ def is_adapted(name: str, tuning: FineTuning) -> bool:
     return name in TARGETS[tuning.target]
 
 
+def keeps_input(name: str, tuning: FineTuning | None) -> float:
+    """1 where a matrix keeps its input for a gradient, its own or its adapter's; 0 where it is frozen."""
+    return 1.0 if tuning is None or is_adapted(name, tuning) else 0.0
+
+
 def adapted_linears(block: Block, tuning: FineTuning) -> tuple[Linear, ...]:
     """Matrices of a block that get an adapter."""
     return tuple(linear for linear in block.linears if is_adapted(linear.name, tuning))

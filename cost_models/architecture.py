@@ -81,7 +81,7 @@ class FeedForward:
     """ffn_hidden_size: width between the matrices (of one branch)."""
     gated: bool
     activation: str
-    """`silu gelu gelu_tanh quick_gelu relu relu2`."""
+    """`silu gelu gelu_tanh gelu_new quick_gelu relu relu2`; `gelu_new`: the tanh form, written out in operators."""
     linears: tuple[Linear, ...]
 
     @property

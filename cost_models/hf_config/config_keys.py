@@ -19,7 +19,7 @@ STRUCTURAL_WORDS: Final = (
 ACTIVATIONS: Final = {
     "silu": "silu", "swish": "silu",
     "gelu": "gelu", "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_new", "gelu_fast": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_python_tanh": "gelu_tanh", "gelu_accurate": "gelu_tanh",
     "quick_gelu": "quick_gelu", "relu": "relu", "relu2": "relu2",
 }  # fmt: skip

@@ -28,6 +28,7 @@ LAYER_COLUMNS: Final = (
     "recompute_modules",
     "kernels",
     "precision",
+    "parameter_dtype",
     "compile",
 )
 """Columns that decide the activations of a layer."""
@@ -65,7 +66,7 @@ def layer_activations(problem: Problem, table: StrategyTable) -> LayerActivation
 
 def _kept(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     table = at.table
-    boundary = at.element * at.problem.model.hidden_size * at.count * at.residual
+    boundary = at.stream * at.problem.model.hidden_size * at.count * at.residual
     modules = table.is_choice("activation_checkpointing", "selective") & (table.recompute_modules > 0)
     per_operator = table.is_choice("activation_checkpointing", "selective") & (table.recompute_modules == 0)
     kept: FloatColumn = np.select(

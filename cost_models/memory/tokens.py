@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.memory.facts import flag
+from cost_models.plain_code import PlainCode, plain_code
 from cost_models.problem import Problem
 from cost_models.quantisation import NVFP4_BYTES
 from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
@@ -30,6 +31,11 @@ class Tokens:
     """Share of a norm's output that is kept for the matrix after it."""
     element: FloatColumn
     """Bytes of an activation: 2, or 4 with precision fp32."""
+    stream: FloatColumn
+    """Bytes of an element of the residual stream and of a norm's output: fp32 under autocast, as fp32 embeddings and
+    norm weights make them."""
+    autocast: BoolColumn
+    """Matrices cast their inputs to 16 bit, each for itself (torch.autocast over fp32 weights)."""
     linear_input: FloatColumn
     """Bytes of an element of a linear layer's input that nothing else keeps: less where narrow copies are saved."""
     eager: BoolColumn
@@ -37,6 +43,8 @@ class Tokens:
     fused: BoolColumn
     fused_gate: BoolColumn
     """The product of a gated activation is part of its kernel."""
+    plain: PlainCode
+    """How transformers writes the model's blocks out."""
 
 
 def sequence_length(problem: Problem) -> int:
@@ -55,6 +63,7 @@ def tokens(problem: Problem, table: StrategyTable) -> Tokens:
     tensor = 1.0 / table.tensor_parallel_size
     residual = np.where(table.sequence_parallel, tensor, 1.0)
     element = compute_bytes(table)
+    autocast = flag(table, "casts_weights") & table.is_choice("parameter_dtype", "fp32") & (element < 4.0)
     narrow = np.where(table.is_choice("precision", "fp8"), 1.0, element)
     narrow = np.where(table.is_choice("precision", "nvfp4"), NVFP4_BYTES, narrow)
     return Tokens(
@@ -66,9 +75,12 @@ def tokens(problem: Problem, table: StrategyTable) -> Tokens:
         residual=residual,
         gathered=np.where(flag(table, "regathers_sequence_parallel_inputs"), residual, 1.0),
         element=element,
+        stream=np.where(autocast, 4.0, element),
+        autocast=autocast,
         linear_input=np.where(flag(table, "fp8_saved_inputs"), narrow, element),
         eager=table.is_choice("kernels", "eager"),
         fused=table.is_choice("kernels", "fused"),
         # torch.compile recomputes products and activations from the saved outputs of the matrices (min-cut partitioner)
         fused_gate=(table.is_choice("kernels", "fused") & flag(table, "gated_product_fused")) | table.compile,
+        plain=plain_code(problem.model.model_type, problem.model.norm),
     )

@@ -70,7 +70,9 @@ def test_runs_of_litgpt(model: str, sequence_length: int, published_gib: float) 
     (block,) = problem.model.blocks
     widths = {"k": block.linears[0].in_features, "o": block.linears[3].in_features}
     widths |= {"gate": block.linears[0].in_features, "down": block.linears[-1].in_features}
-    kept = 2 * sequence_length * problem.model.layers * sum(widths.values())
+    # Its recipe drops 5 % of what adapters read (finetune/lora.py): a mask, and the dropped input of q, k and v.
+    dropped = 3 * widths["k"]
+    kept = (2 * sum(widths.values()) + dropped) * sequence_length * problem.model.layers
     found = memory(problem, kernels="eager").peak_allocated_bytes[0]
     assert found / GIB < published_gib
     assert (found + kept) / GIB == pytest.approx(published_gib, rel=0.10)
