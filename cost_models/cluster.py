@@ -55,6 +55,8 @@ class IntraNodeLink:
     bytes_per_s: float
     peer_to_peer: bool = True
     nvlink_bridge: NvlinkBridge | None = None
+    mesh_gpus: int | None = None
+    """GPUs that links join all to all, without a switch between: each pair has its own share of what one sends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,16 @@ from cost_models.cluster_section import Section, shown
 from cost_models.gpu_input import GpuChoice
 from cost_models.units import GB, GIGABIT_BYTES
 
-INTRA_FIELDS: Final = ("kind", "gb_per_s", "peer_to_peer", "nvlink_bridge")
+INTRA_FIELDS: Final = ("kind", "gb_per_s", "peer_to_peer", "nvlink_bridge", "switched")
 INTER_FIELDS: Final = ("kind", "gbps_per_gpu", "oversubscription", "measured")
 BRIDGE_FIELDS: Final = ("gpus", "gb_per_s")
 MEASURED_FIELDS: Final = ("collective", "nodes", "bytes", "bus_gb_per_s")
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+MESH_GPUS: Final = 8
+"""Of a board without a switch: MI300X and Gaudi join eight all to all, Ascend 910B likewise (AMD CDNA 3 white paper:
+seven xGMI links of 64 GB/s; Intel Gaudi 2 white paper: 21 ports over seven peers). A Volta host of four has two NVLinks
+to each of the others; in the cube mesh of eight (NVIDIA DGX-1 with Tesla V100 System Architecture) pairs have none to
+two of six, so that an equal share is the mean."""
 MOST_MEASURED_NODES: Final = 1_000_000
 MOST_MESSAGE_BYTES: Final = 2**50
 """Beyond any measurement; larger values are slips."""
@@ -50,7 +55,21 @@ def resolve_intra_node(fields: Section, choice: GpuChoice, gpus_per_node: int, *
         bytes_per_s=_intra_bytes_per_s(fields, choice, kind, is_used=is_used),
         peer_to_peer=peer_to_peer,
         nvlink_bridge=_nvlink_bridge(fields, kind, gpus_per_node),
+        mesh_gpus=_mesh_gpus(fields, choice, kind, gpus_per_node, is_used=is_used),
     )
+
+
+def _mesh_gpus(fields: Section, choice: GpuChoice, kind: str, gpus_per_node: int, *, is_used: bool) -> int | None:
+    """NVLink from Ampere on and the PCIe bus let any two GPUs talk at the full rate; xGMI, HCCS and Volta do not."""
+    volta = choice.gpu.generation == "volta"
+    switched = fields.flag("switched")
+    if switched is None:
+        switched = kind == "pcie" or (kind == "nvlink" and not volta)
+        if is_used and not switched:
+            fields.assume("switched", switched, f"{kind} of {choice.gpu.name} joins each pair by its own links")
+    if switched:
+        return None
+    return max(gpus_per_node, 2) if volta else max(gpus_per_node, MESH_GPUS)
 
 
 def _intra_bytes_per_s(fields: Section, choice: GpuChoice, kind: str, *, is_used: bool) -> float:

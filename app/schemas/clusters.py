@@ -69,6 +69,11 @@ class IntraNode(RequestModel):
     gb_per_s: Rate | None = Field(None, description="What one GPU sends, one direction, 10^9 byte/s.")
     peer_to_peer: bool | None = Field(None, description="False on cards without it (3090, 4090).")
     nvlink_bridge: NvlinkBridge | None = Field(None, description="Beside kind pcie.")
+    switched: bool | None = Field(
+        None,
+        description="Whether any two GPUs talk at the full rate. Left out: false for xgmi, hccs and NVLink of V100, "
+        "where each pair has links of its own and a group uses those between its members.",
+    )
 
 
 class Measured(RequestModel):

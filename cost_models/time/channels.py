@@ -89,7 +89,7 @@ def channel(
         * (plain.ring_base + (group.size - 1) * quick.ring_inside + np.where(spread, plain.ring_across, 0.0)),
         exchange_seconds_per_byte=np.maximum(kept, left),
         send_seconds=some * (plain.ring_base + np.where(spread, plain.ring_across, plain.ring_inside)),
-        send_bytes_per_s=np.where(some > 0, np.where(spread, nic, inside), np.inf),
+        send_bytes_per_s=np.where(some > 0, np.where(spread, nic, _pair_bandwidth(cluster, links, group)), np.inf),
         nodes=group.nodes,
         node_share=np.where(spread, group.per_domain / domain_gpus(cluster), 1.0),
     )
@@ -136,7 +136,16 @@ def _inside_bandwidth(cluster: Cluster, links: LinkCoefficients, group: Group) -
     if link.nvlink_bridge is not None:
         bridged = group.per_domain <= link.nvlink_bridge.gpus
         column[bridged] = link.nvlink_bridge.bytes_per_s * links.intra_efficiency
+    if link.mesh_gpus is not None:
+        # Without a switch only the links between members carry a group's traffic.
+        pairs = np.where(group.per_domain > 1, group.per_domain - 1, np.inf)
+        column *= np.minimum(pairs / (link.mesh_gpus - 1), 1.0)
     return column
+
+
+def _pair_bandwidth(cluster: Cluster, links: LinkCoefficients, group: Group) -> FloatColumn:
+    """Of two neighbours in a domain."""
+    return _inside_bandwidth(cluster, links, replace(group, per_domain=np.minimum(group.per_domain, 2.0)))
 
 
 def _nic_bandwidth(cluster: Cluster, links: LinkCoefficients) -> float:

@@ -83,6 +83,7 @@ def as_input(cluster: Cluster) -> dict[str, Any]:
             "gb_per_s": intra.bytes_per_s / GB,
             "peer_to_peer": intra.peer_to_peer,
             "nvlink_bridge": bridge and {"gpus": bridge.gpus, "gb_per_s": bridge.bytes_per_s / GB},
+            "switched": intra.mesh_gpus is None,
         },
         "inter_node": {
             "kind": inter.kind,
@@ -157,6 +158,14 @@ class TestDefaults:
     def test_one_gpu_lists_only_the_unknown_host(self) -> None:
         cluster = resolve_cluster({"nodes": 1, "gpus_per_node": 1, "gpu": "rtx-4090-24gb"})
         assert figures_left_out(cluster) == {"cluster.host"}
+
+    def test_links_without_a_switch_say_so(self) -> None:
+        for gpu, gpus_per_node, mesh in (("mi300x-192gb", 8, 8), ("ascend-910b-64gb", 4, 8), ("v100-sxm2-32gb", 4, 4)):
+            cluster = resolve_cluster({"nodes": 1, "gpus_per_node": gpus_per_node, "gpu": gpu})
+            assert cluster.intra_node.mesh_gpus == mesh
+            assert "cluster.intra_node.switched" in figures_left_out(cluster)
+        given = {"nodes": 1, "gpus_per_node": 16, "gpu": "v100-sxm2-32gb", "intra_node": {"switched": True}}
+        assert resolve_cluster(given).intra_node.mesh_gpus is None
 
     def test_geforce_has_pcie_without_peer_to_peer_and_a_domain_of_one(self) -> None:
         cluster = resolve_cluster({"nodes": 2, "gpus_per_node": 4, "gpu": "rtx-3090-24gb"})

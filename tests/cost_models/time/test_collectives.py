@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -100,6 +100,34 @@ class TestPcie:
         net = network(1, gpu="a100-pcie-80gb", intra_node=bridge)
         assert seconds(net, "all_gather", 2) == pytest.approx(1 / 2 * 8 / 56)
         assert seconds(net, "all_gather", 4) == pytest.approx(3 / 4 * 8 / 25)
+
+
+class TestMesh:
+    """Eight MI300X: 64 GB/s on the link of each pair, 448 to all seven."""
+
+    FIELDS: ClassVar = {"gpu": "mi300x-192gb", "intra_node": {"kind": "xgmi", "gb_per_s": 448}}
+
+    def test_a_group_uses_the_links_between_its_members(self) -> None:
+        net = network(1, **self.FIELDS)
+        for ranks in (2, 4, 8):
+            assert seconds(net, "all_gather", ranks) == pytest.approx((ranks - 1) / ranks * 8 / (64 * (ranks - 1)))
+
+    def test_neighbours_have_one_link(self) -> None:
+        assert seconds(network(1, **self.FIELDS), "send", 8) == pytest.approx(8 / 64)
+
+    def test_one_rank_a_host_leaves_by_its_nic(self) -> None:
+        net = network(2, **self.FIELDS, inter_node={"kind": "roce", "gbps_per_gpu": 400})
+        assert seconds(net, "all_gather", 2, stride=8) == pytest.approx(1 / 2 * 8 / 50)
+
+    def test_a_volta_host_of_four_has_a_third_for_each_pair(self) -> None:
+        net = network(1, gpu="v100-sxm2-32gb", gpus_per_node=4, intra_node={"kind": "nvlink", "gb_per_s": 150})
+        assert seconds(net, "all_gather", 2) == pytest.approx(1 / 2 * 8 / 50)
+        assert seconds(net, "all_gather", 4) == pytest.approx(3 / 4 * 8 / 150)
+
+    def test_a_switch_joins_any_two_at_the_full_rate(self) -> None:
+        intra = {"kind": "nvlink", "gb_per_s": 150, "switched": True}
+        net = network(1, gpu="v100-sxm2-32gb", gpus_per_node=16, intra_node=intra)
+        assert seconds(net, "all_gather", 2) == pytest.approx(1 / 2 * 8 / 150)
 
 
 class TestMeasured:
