@@ -96,8 +96,9 @@ class Framework:
     """The optimizer steps fp32 copies of weights that are stored in 16 bit."""
     copies_gradients_to_fp32: bool
     """16-bit gradients are copied to fp32 for the optimizer's step."""
-    persistent_gradients: bool
-    """Gradients live in buffers that are there from the first step on; else they come with backward and go with it."""
+    persistent_gradients: tuple[int, ...]
+    """ZeRO stages at which gradients live in buffers that are there from the first step on; else they come with
+    backward and go with it."""
     stage_2_shards_weights: bool
     """ZeRO-2 keeps weights sharded too and gathers them all once a step (not resharded after forward)."""
     pipeline_keeps_whole_gradients: bool

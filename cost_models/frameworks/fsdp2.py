@@ -53,7 +53,7 @@ FSDP2 = Framework(
     casts_weights=False,  # MixedPrecisionPolicy casts the shard
     keeps_fp32_masters=False,
     copies_gradients_to_fp32=False,
-    persistent_gradients=False,  # zero_grad(set_to_none=True)
+    persistent_gradients=(),  # zero_grad(set_to_none=True)
     stage_2_shards_weights=True,
     pipeline_keeps_whole_gradients=True,  # set_requires_gradient_sync(False)
     autocast_weight_copies=False,

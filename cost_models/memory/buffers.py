@@ -13,7 +13,8 @@ from cost_models.stages import StageRows
 from cost_models.strategy import FloatColumn, StrategyTable
 
 _OVERLAPPING_BUCKETS = 2.0
-"""One bucket is filled while another is reduced (DeepSpeed overlap_comm; torch DDP and Megatron work alike)."""
+"""One bucket is filled while another is reduced (DeepSpeed's overlap_comm in stage_1_and_2.py backward(); stage3.py has
+one __ipg_bucket_flat_buffer, and a pipeline, whose gradients are reduced at the end, one too)."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn
     gradient = dtype_bytes(table.gradient_dtype)
     many = table.data_parallel_size * table.context_parallel_size > 1
     elements = np.where((table.zero_stage >= 1) & many, number(table, "bucket_elements"), 0.0)
-    buckets = np.where(table.overlap_communication, _OVERLAPPING_BUCKETS, 1.0)
+    overlaps = table.overlap_communication & (table.zero_stage < 3) & (table.pipeline_parallel_size == 1)
+    buckets = np.where(overlaps, _OVERLAPPING_BUCKETS, 1.0)
     fixed = np.minimum(elements[row], trained) * (buckets * gradient)[row]
     # DDP reduces in buckets that are copies of the gradients, unless gradients are views of them.
     copies = flag(table, "gradients_beside_buckets") & many & ~table.gradient_as_bucket_view & (table.zero_stage == 0)

@@ -22,6 +22,13 @@ def number(table: StrategyTable, name: str) -> FloatColumn:
     return result
 
 
+def stage_flags(table: StrategyTable, name: str) -> BoolColumn:
+    """Where the strategy's ZeRO stage is among a framework's tuple of stages, (n,)."""
+    lookup = np.array([[stage in getattr(framework, name) for stage in range(4)] for framework in FRAMEWORKS])
+    result: BoolColumn = lookup[table.framework, table.zero_stage]
+    return result
+
+
 def stored_bytes(table: StrategyTable) -> FloatColumn:
     """Bytes of an element that weights are stored in: NF4 weights lie packed in elements of 16 bit."""
     return np.where(table.is_choice("parameter_dtype", "nf4"), 2.0, dtype_bytes(table.parameter_dtype))

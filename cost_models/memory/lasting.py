@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.memory.buffers import buffers
-from cost_models.memory.facts import dtype_bytes, flag, number
+from cost_models.memory.facts import dtype_bytes, flag, number, stage_flags
 from cost_models.memory.host import host_needs
 from cost_models.memory.load import device_load_bytes
 from cost_models.memory.moments import (
@@ -149,7 +149,7 @@ def _least_spared(
 
 def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
     """Gradients that do not exist before the backward at the peak: set to None after each step, one micro-batch."""
-    fresh: BoolColumn = ~flag(table, "persistent_gradients") & (problem.micro_batches(table) == 1)
+    fresh: BoolColumn = ~stage_flags(table, "persistent_gradients") & (problem.micro_batches(table) == 1)
     return fresh
 
 

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from cost_models.distinct import distinct_rows
-from cost_models.framework import Framework
 from cost_models.frameworks import FRAMEWORKS
 from cost_models.problem import Problem
 from cost_models.strategy import (
@@ -102,18 +101,6 @@ class LayerCases:
 def framework_flags(name: str) -> BoolColumn:
     """A yes-no field of every framework, in the order of the framework column."""
     return np.array([bool(getattr(framework, name)) for framework in FRAMEWORKS])
-
-
-def stage_flags(table: StrategyTable, name: str) -> BoolColumn:
-    """Where the strategy's ZeRO stage is among a framework's tuple of stages."""
-    lookup = np.array([[stage in _stages(framework, name) for stage in range(4)] for framework in FRAMEWORKS])
-    flags: BoolColumn = lookup[table.framework, table.zero_stage]
-    return flags
-
-
-def _stages(framework: Framework, name: str) -> tuple[int, ...]:
-    stages: tuple[int, ...] = getattr(framework, name)
-    return stages
 
 
 def layer_cases(problem: Problem, table: StrategyTable, coefficients: Coefficients) -> tuple[LayerCases, IntColumn]:

@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.memory.facts import stage_flags
 from cost_models.problem import Problem
 from cost_models.quantisation import is_quantised, mean_weight_bytes
 from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
-from cost_models.time.cases import framework_flags, stage_flags
+from cost_models.time.cases import framework_flags
 from cost_models.time.collectives import Network
 from cost_models.time.rank_layout import RankLayout, ShardGroups
 from cost_models.time.stage_costs import StageWeights

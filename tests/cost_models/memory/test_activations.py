@@ -107,7 +107,7 @@ def test_torch_tensor_parallelism_keeps_gathered_norm_outputs() -> None:
 
 
 def test_compiled_blocks_keep_no_product_that_backward_does_not_read() -> None:
-    # Traced with torch 2.13 (AOTAutograd's min-cut partitioner under torchtitan's policy): input, q, v, gate, the output
+    # Traced with torch 2.13 (AOTAutograd's min-cut partitioner, torchtitan's policy): input, q, v, gate, the output
     # of attention and its log-sum-exp; without compilation the product of down as well.
     problem = make_problem("llama-3-8b", h100(1))
     fields = {"framework": "fsdp2", "activation_checkpointing": "selective"}
