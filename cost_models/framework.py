@@ -158,6 +158,8 @@ class Framework:
     """Bytes of a gradient in buckets that stay beside fp32 gradients where there is data parallelism."""
     compiles_loss: bool
     """`compile` covers the loss."""
+    adapters_in_fp32: bool
+    """Adapters beside 16- or 4-bit weights are fp32, and so are their gradients and states."""
     fused_loss_in_place: bool
     """The fused loss keeps the logits and writes their gradient over them; else it takes them in chunks."""
     states_follow_weights: bool

@@ -88,6 +88,7 @@ DEEPSPEED = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    adapters_in_fp32=False,
     fused_loss_in_place=False,
     states_follow_weights=False,
     step_elements=1e9,  # sub_group_size

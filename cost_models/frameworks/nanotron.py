@@ -83,6 +83,7 @@ NANOTRON = Framework(
     attention_output_copied=True,  # transposed to (sequence, batch)
     bucket_bytes_per_gradient=2,  # DistributedDataParallel's 16-bit buckets under FP32GradientAccumulator
     compiles_loss=False,
+    adapters_in_fp32=False,
     fused_loss_in_place=False,
     states_follow_weights=False,
     step_elements=0,

@@ -20,7 +20,7 @@ from cost_models.memory.moments import (
     step_temporaries,
 )
 from cost_models.memory.overhead import communicator_bytes, workspace_bytes
-from cost_models.memory.states import per_moment, sharding, state_bytes
+from cost_models.memory.states import fp32_adapters, per_moment, sharding, state_bytes
 from cost_models.memory.tokens import compute_bytes
 from cost_models.memory.weights import (
     BlockWeights,
@@ -62,6 +62,7 @@ LASTING_COLUMNS: Final = (
 )
 """All that `lasting_bytes` reads of a strategy, besides whether micro-batches are accumulated."""
 
+_FP32_BYTES: Final = 4.0
 _EITHER_LAYOUT: Final = ("blackwell",)
 """GPUs whose products take fp8 operands in either layout: weights with one scale a tensor need no transposed copy
 (Transformer Engine's is_non_tn_fp8_gemm_supported: compute capability 10.0 to 11.x)."""
@@ -120,7 +121,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
             (shards.gradients & flag(table, "reduces_on_own_stream"))[row], states.gradients, 0.0
         ),
         optimizer_states=states.optimizer_states,
-        weight_copies=_copy_bytes(problem, table)[row] * weights.matrices,
+        weight_copies=_copy_bytes(problem, table)[row] * weights.matrices + _adapter_copies(problem, table, stages),
         step_gradients=states.step_gradients,
         step_states=_step_states(problem, table, stages, weights, block),
         buffers_forward=buffer.forward,
@@ -172,12 +173,24 @@ def _copy_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
     return narrow + np.where(cast & (not frozen), 2.0, 0.0)
 
 
+def _adapter_copies(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
+    """16-bit copies of fp32 adapters (torch.autocast's weight cache)."""
+    if problem.workload.fine_tuning is None:
+        return np.zeros(len(stages))
+    each = np.where(table.is_choice("precision", "fp32"), 0.0, 2.0)
+    return each[stages.row] * fp32_adapters(problem, table, stages)
+
+
 def _step_states(
     problem: Problem, table: StrategyTable, stages: StageRows, weights: LocalWeights, block: BlockWeights
 ) -> FloatColumn:
     trained = weights.trainable_dense + weights.trainable_expert
     if problem.workload.optimizer not in MATRIX_OPTIMIZERS:
-        return _step_bytes(table)[stages.row] * trained
+        each = _step_bytes(table)
+        if problem.workload.fine_tuning is None:
+            return each[stages.row] * trained
+        wider = np.where(each > 0, np.maximum(_FP32_BYTES - each, 0.0), 0.0)
+        return each[stages.row] * trained + wider[stages.row] * fp32_adapters(problem, table, stages)
     here = np.where(table.is_choice("offload", "none", "activations"), 1.0, 0.0)[stages.row]
     one_by_one = here * step_temporaries(problem, table, stages, weights, block)
     if problem.workload.optimizer == "muon":

@@ -13,7 +13,7 @@ import numpy as np
 
 from cost_models.memory.facts import dtype_bytes, flag, number, stored_bytes
 from cost_models.memory.moments import ADAFACTOR_STATE_BYTES, MATRIX_OPTIMIZERS, largest_tensor_states, spared_moments
-from cost_models.memory.weights import LocalWeights, stage_sums
+from cost_models.memory.weights import LocalWeights, adapter_weights, stage_sums
 from cost_models.problem import Problem
 from cost_models.quantisation import CONSTANT_BYTES, is_quantised, quantised_weights
 from cost_models.stages import StageRows
@@ -25,6 +25,7 @@ what they do not treat as matrices (`moments`)."""
 _EIGHT_BIT_BLOCK: Final = 256
 """Elements that share one fp32 constant in an 8-bit state (arXiv 2110.02861; bitsandbytes since 0.45)."""
 _MASTER_BYTES: Final = 4.0
+_FP32_BYTES: Final = 4.0
 _SIXTEEN_BITS: Final = 2.0
 _SECONDARY_BYTES: Final = 2.0
 """hpZ keeps a second, 16-bit copy of the weights (arXiv 2306.10209, section 4.2)."""
@@ -125,6 +126,11 @@ def state_bytes(
     if problem.workload.fine_tuning is not None:
         gradients += _frozen_gradients(problem, table, gradient_bytes, shards)[row] * weights.matrices
     states = trained(per_state * states_here, shards.states)
+    if problem.workload.fine_tuning is not None:
+        adapters = fp32_adapters(problem, table, stages)
+        parameters += (_FP32_BYTES - trained_bytes)[row] * adapters
+        gradients += (_FP32_BYTES - gradient_bytes)[row] * adapters
+        states += (_fp32_moments(problem, table) - per_moment(problem, table))[row] * adapters
     if problem.workload.optimizer in MATRIX_OPTIMIZERS:
         spared = spared_moments(problem, table, stages, weights, per_moment(problem, table))
         states -= total(states_here, shards.states, spared.dense, spared.expert)
@@ -137,6 +143,20 @@ def state_bytes(
     return StateBytes(
         parameters, gradients, states, _step_gradients(table, stages, gradient_bytes, states_here, trained, shards)
     )
+
+
+def fp32_adapters(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
+    """(m,) elements of adapters that the framework holds in fp32 beside 16- or 4-bit weights."""
+    wide = flag(table, "adapters_in_fp32")[stages.row]
+    return np.where(wide, adapter_weights(problem, table, stages), 0.0)
+
+
+def _fp32_moments(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """Bytes of the moments of a fp32 weight: those of autograd's dtype, where the optimizer has none of its own."""
+    optimizer = problem.workload.optimizer
+    if optimizer in ("adafactor", "adamw-8bit"):
+        return per_moment(problem, table)
+    return np.full(len(table), MOMENTS[optimizer] * _FP32_BYTES)
 
 
 def _frozen_gradients(

@@ -144,6 +144,17 @@ def local_weights(problem: Problem, table: StrategyTable, stages: StageRows, end
     return LocalWeights(dense, expert, trained, trained_expert, blocks_dense + expert)
 
 
+def adapter_weights(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
+    """(m,) elements of all adapters of one rank."""
+    tuning = problem.workload.fine_tuning
+    if tuning is None:
+        return np.zeros(len(stages))
+    splits = [adapter_split(block, tuning) for block in problem.model.blocks]
+    tensor, routed = (1.0 / table.tensor_parallel_size)[stages.row], (1.0 / expert_ranks(table))[stages.row]
+    sums = [stage_sums(stages, counts) for counts in zip(*((s.tensor, s.whole, s.expert) for s in splits), strict=True)]
+    return sums[0] * tensor + sums[1] + sums[2] * routed
+
+
 def heaviest_weights(weights: LocalWeights, stages: StageRows) -> HeaviestWeights:
     """What the fullest ranks load, save and offload; dense and expert weights may peak on different stages."""
     names = ("dense", "expert", "trainable_dense", "trainable_expert")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cost_models.explicit_architecture import build_architecture
-from cost_models.memory import estimate_memory
+from cost_models.memory import estimate_memory, fit
 from cost_models.problem import Problem
 from cost_models.quantisation import CONSTANT_BYTES, DEQUANTISATION_OPERATORS, mean_weight_bytes, quantised_weights
 from cost_models.results import MemoryEstimate, TimeEstimate
@@ -50,11 +50,12 @@ def test_all_matrices_of_the_blocks_are_quantised_and_nothing_else() -> None:
     assert matrices(problem) == packed
     rank, layers = 8, 32
     adapters = layers * 2 * rank * (4096 + 4096)
-    expected = packed * (0.5 + 1 / 64 + 4 / 16384) + 2 * (model.parameters - packed + adapters)
+    # Adapters in fp32 (PEFT) and, under autocast, copies of them in 16 bit.
+    expected = packed * (0.5 + 1 / 64 + 4 / 16384) + 2 * (model.parameters - packed) + (4 + 2) * adapters
     parts = memory(problem).parts
     assert parts["parameters"][0] == pytest.approx(expected, rel=1e-12)
     assert memory(problem, parameter_dtype="bf16").parts["parameters"][0] == pytest.approx(expected, rel=1e-12)
-    assert parts["gradients"][0] == pytest.approx(2 * adapters)
+    assert parts["gradients"][0] == pytest.approx(4 * adapters)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,8 @@ def test_65b_fine_tunes_on_one_gpu_of_48_gb() -> None:
         sizes | {"ffn_hidden_size": 22016, "gated_mlp": True, "vocab_size": 32000, "tied_embeddings": False}
     )
     found = memory(replace(problem, model=llama), activation_checkpointing="full")
-    assert 33e9 < found.peak_bytes[0] < 48e9
+    assert found.peak_bytes[0] > 33e9
+    assert fit(problem, found, 0.5).fits[0]
 
 
 def test_70b_on_two_gpus_with_fsdp() -> None:
