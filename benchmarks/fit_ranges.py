@@ -62,7 +62,9 @@ KERNELS: Final = {
 LINKS: Final = {
     # nccl-tests all_reduce over InfiniBand and EFA reaches half of its bus bandwidth between 1 and 64 MB on 8 NICs.
     "links.half_bytes": Range(1e5, 4e6),
-    "links.efa_half_bytes": Range(1e6, 4e7),
+    # From a hop's latency to what all-reduces of 1 GiB on 8 to 64 hosts leave for each of their steps beside the bytes
+    # (Ultra-Scale Playbook's bandwidths): 50 to 100 us.
+    "links.efa_step_seconds": Range(1.8e-5, 1e-4),
     # Headers and flow control leave at most about 0.95; NVSwitch rings reach 0.75 to 0.9 in nccl-tests.
     "links.intra_efficiency": Range(0.65, 0.90),
     "links.inter_efficiency": Range(0.70, 0.95),
@@ -74,7 +76,8 @@ FRAMEWORKS: Final = {
     "framework.deepspeed.gather_bandwidth": Range(0.1, 1.0),
     "framework.deepspeed.operator_overhead": Range(0.5, 4.0),
     "framework.nanotron.operator_overhead": Range(0.5, 4.0),
-    "framework.nanotron.piped_tensor_seconds": Range(0.0, 5e-3),
+    # Two small messages over TCP for each rank, one after the other, and a gathered fingerprint.
+    "framework.nanotron.barrier_seconds": Range(0.0, 1e-3),
     "framework.nanotron.step_seconds": Range(1e-3, 5e-2),
 }
 RANGES: Final[dict[str, Range]] = KERNELS | LINKS | GEMM | ATTENTION | FRAMEWORKS

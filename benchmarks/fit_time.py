@@ -1,34 +1,35 @@
 """Fit the coefficients of the time model to measured runs, and report the errors by family.
 
-usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 8] [--write | --cold [FAMILY ...]]
+usage: python -m benchmarks.fit_time RUNS.jsonl [--rounds 8] [--write | --split | --cold [FAMILY ...]]
 
 Gauss-Newton with reweighting on the mean over families of the mean |log(predicted / measured)|; runs that are off by
 more than a factor of two do not lead. It always starts at the middle of the ranges of `benchmarks.fit_ranges`, whatever
 is stored, so that the same runs give the same values, and a small prior leaves a value there that no run speaks about.
 No value belongs to one model, run or source. `--write` puts them into cost_models/time/coefficients.toml, and what they
-were fitted on into cost_models/coverage.toml; `--cold` fits anew without each family (or those named) and reports the
-errors on the one that was left out.
+were fitted on into cost_models/coverage.toml.
+
+Two kinds of errors on runs that a fit has not seen: `--split` fits on odd requests (by their place in the file), scores
+the even ones, and swaps; then Table 5 of arXiv 2205.05198 without its rows, and the B200 runs with a third of theirs.
+`--cold` fits anew without each family (or those named) and scores the one that was left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import tomllib
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks import coverage
+from benchmarks.families import Column, Families, Record, predicted_seconds, report
 from benchmarks.fit_ranges import RANGES
 from benchmarks.measured_runs import RunGroup, load_groups
 from cost_models.strategy import FRAMEWORKS
-from cost_models.time import estimate_time
 from cost_models.time.coefficients import Coefficients, coefficients_from
 
 TOML = Path(__file__).parent.parent / "cost_models" / "time" / "coefficients.toml"
@@ -38,57 +39,16 @@ SMALL = 0.02
 """Errors below this are as good as none: no run is measured better."""
 PRIOR = 0.002
 """Loss of a value at the end of its range: it must lower the mean error by a thousandth to go there."""
-MOST_GROUPS = 30
-"""Of one family while fitting: spread evenly, so that a dense sweep costs no more than a paper's table."""
 DIFFERENCE = 0.02
 """Of a range, for derivatives."""
 LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03)
 GAIN = 1e-4
 """A round that gains less is the last."""
 
-Column: TypeAlias = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Families:
-    """Groups of runs by family."""
-
-    groups: dict[str, list[RunGroup]]
-
-    @classmethod
-    def of(cls, groups: Sequence[RunGroup]) -> Families:
-        by_family: dict[str, list[RunGroup]] = defaultdict(list)
-        for group in groups:
-            by_family[group.family].append(group)
-        return cls(dict(by_family))
-
-    def thinned(self) -> Families:
-        def spread(groups: list[RunGroup]) -> list[RunGroup]:
-            return [groups[i] for i in np.unique(np.linspace(0, len(groups) - 1, MOST_GROUPS).astype(int))]
-
-        return Families({name: spread(groups) for name, groups in self.groups.items()})
-
-    def without(self, name: str) -> Families:
-        return Families({other: groups for other, groups in self.groups.items() if other != name})
-
-    @property
-    def all_groups(self) -> list[RunGroup]:
-        return [group for groups in self.groups.values() for group in groups]
-
-    @property
-    def shares(self) -> list[Column]:
-        """Of each run in the mean over families, group by group."""
-        weights = []
-        for groups in self.groups.values():
-            runs = sum(len(group.table) for group in groups)
-            weights += [np.full(len(group.table), 1 / runs / len(self.groups)) for group in groups]
-        return weights
-
 
 def log_ratio(group: RunGroup, coefficients: Coefficients) -> Column:
     """log(predicted / measured) of each run of a group."""
-    estimate = estimate_time(group.problem, group.table, group.stages, coefficients)
-    ratio: Column = np.log(estimate.step_seconds / group.step_seconds)
+    ratio: Column = np.log(predicted_seconds(group, coefficients) / group.step_seconds)
     return ratio
 
 
@@ -179,20 +139,6 @@ class Fit:
         return placed(self.document, positions)
 
 
-def report(families: Families, coefficients: Coefficients) -> None:
-    print(f"{'family':22}{'runs':>6}{'median':>8}{'mean':>8}{'p90':>8}{'bias':>7}")
-    medians = []
-    for name, groups in sorted(families.groups.items()):
-        logs = np.concatenate([log_ratio(group, coefficients) for group in groups])
-        errors = np.abs(np.exp(logs) - 1)
-        medians.append(float(np.median(errors)))
-        print(
-            f"{name:22}{len(logs):6}{medians[-1]:8.1%}{errors.mean():8.1%}{np.quantile(errors, 0.9):8.1%}"
-            f"{np.exp(np.median(logs)):7.2f}"
-        )
-    print(f"mean of the families' medians {np.mean(medians):.1%}")
-
-
 def read(document: dict[str, Any], path: str) -> float:
     *sections, name = path.split(".")
     for section in sections:
@@ -217,29 +163,71 @@ def write(document: dict[str, Any], fitted_on: str) -> None:
     TOML.write_text("\n".join(lines) + "\n")
 
 
+def request_numbers(path: Path) -> dict[str, int]:
+    """By key of a run: how many different timed requests stand before its own in the file."""
+    numbers: dict[str, int] = {}
+    by_key = {}
+    for run in map(json.loads, path.read_text().splitlines()):
+        if run["measured"].get("step_seconds"):
+            request = json.dumps([run[name] for name in ("model", "cluster", "workload", "strategy")], sort_keys=True)
+            by_key[run["key"]] = numbers.setdefault(request, len(numbers))
+    return by_key
+
+
+def splits(families: Families, numbers: dict[str, int]) -> Iterator[tuple[str, Families, Families]]:
+    """Title, runs to fit on, and runs to score."""
+
+    def odd(record: Record) -> bool:
+        return numbers[record["key"]] % 2 == 1
+
+    def table_5(record: Record) -> bool:
+        return bool(record["source"] == "actrecompute-tab5")
+
+    b200 = [r["key"] for group in families.groups.get("simumax", []) for r in group.records]
+    third = set(sorted(b200, key=numbers.__getitem__)[::3])
+    rest = set(b200) - third
+    odds, evens = families.where(odd), families.where(lambda record: not odd(record))
+    yield "fitted on odd, scored on even", odds, evens
+    yield "fitted on even, scored on odd", evens, odds
+    yield "without Table 5", families.where(lambda record: not table_5(record)), families.where(table_5)
+    yield (
+        "with a third of the B200 runs",
+        families.where(lambda r: r["key"] not in rest),
+        families.where(lambda r: r["key"] in rest),
+    )
+
+
+def cold(families: Families, names: list[str]) -> Iterator[tuple[str, Families, Families]]:
+    """The same of each family that is left out as a whole."""
+    for name in names or sorted(families.groups):
+        others = {other: groups for other, groups in families.groups.items() if other != name}
+        yield "left out", Families(others), Families({name: families.groups[name]})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--rounds", type=int, default=8, help="0: only report what is stored")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--split", action="store_true")
     parser.add_argument("--cold", nargs="*", metavar="FAMILY")
     given = parser.parse_args()
     document = tomllib.loads(TOML.read_text())
     families = Families.of(load_groups(given.runs))
-    if given.cold is not None:
-        for name in given.cold or sorted(families.groups):
-            others = Fit(families.without(name).thinned(), document).run(given.rounds)
-            report(Families({name: families.groups[name]}), coefficients_from(others))
+    if given.split or given.cold is not None:
+        parts = splits(families, request_numbers(given.runs)) if given.split else cold(families, given.cold)
+        for title, fitted, scored in parts:
+            report(title, scored, coefficients_from(Fit(fitted.thinned(), document).run(given.rounds)))
         return
     if given.rounds:
         document = Fit(families.thinned(), document).run(given.rounds)
         for path, bounds in RANGES.items():
             print(f"{path:46}{read(document, path):10.3g}  of {bounds.low:g} to {bounds.high:g}")
-    report(families, coefficients_from(document))
+    report("family", families, coefficients_from(document))
     if given.write:
         runs = sum(len(group.table) for group in families.all_groups)
-        coverage.TOML.write_text(coverage.document(given.runs))
         write(document, f"{runs} public measured runs of the families {', '.join(sorted(families.groups))}")
+        coverage.TOML.write_text(coverage.document(given.runs))
 
 
 if __name__ == "__main__":

@@ -85,6 +85,8 @@ class Framework:
 
     reduces_every_micro_batch: tuple[int, ...]
     """ZeRO stages at which gradients are reduced after every micro-batch (with a pipeline only after the last)."""
+    reduces_after_backward: tuple[int, ...]
+    """ZeRO stages at which gradients are all-reduced in one message after the last backward, under nothing."""
     hides_parameter_gather: bool
     """ZeRO-1: updated parameters are gathered under the next forward, bucket by bucket; False: at the step's end."""
     fused_gradient_accumulation: bool

@@ -48,6 +48,7 @@ DDP = Framework(
     gradient_as_bucket_view=False,  # torch's default keeps gradients beside the buckets
     expandable_segments=False,
     reduces_every_micro_batch=(),  # no_sync() until the last micro-batch
+    reduces_after_backward=(),
     hides_parameter_gather=False,
     fused_gradient_accumulation=False,
     casts_weights=True,  # torch.autocast

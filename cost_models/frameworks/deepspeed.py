@@ -53,6 +53,7 @@ DEEPSPEED = Framework(
     gradient_as_bucket_view=True,
     expandable_segments=False,
     reduces_every_micro_batch=(2, 3),  # zero/stage_1_and_2.py partitions gradients in the backward hooks
+    reduces_after_backward=(),
     hides_parameter_gather=False,  # all_gather_dp_groups at the end of step()
     fused_gradient_accumulation=False,
     casts_weights=False,

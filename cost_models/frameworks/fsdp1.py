@@ -48,6 +48,7 @@ FSDP1 = Framework(
     gradient_as_bucket_view=True,
     expandable_segments=False,
     reduces_every_micro_batch=(2, 3),  # without no_sync(), as Composer and Accelerate run it
+    reduces_after_backward=(),
     hides_parameter_gather=True,
     fused_gradient_accumulation=False,
     casts_weights=False,  # MixedPrecision casts the shard

@@ -48,6 +48,7 @@ FSDP2 = Framework(
     gradient_as_bucket_view=True,
     expandable_segments=True,  # torchtitan's run_train.sh sets it; torch's own default is false
     reduces_every_micro_batch=(0, 2, 3),
+    reduces_after_backward=(),
     hides_parameter_gather=True,
     fused_gradient_accumulation=False,
     casts_weights=False,  # MixedPrecisionPolicy casts the shard

@@ -53,6 +53,7 @@ MEGATRON_LM = Framework(
     gradient_as_bucket_view=True,
     expandable_segments=False,
     reduces_every_micro_batch=(2, 3),  # Megatron-FSDP: a layer's gradients leave once they are whole
+    reduces_after_backward=(),
     hides_parameter_gather=True,  # --overlap-param-gather
     fused_gradient_accumulation=True,  # --no-gradient-accumulation-fusion turns it off
     casts_weights=False,

@@ -48,6 +48,7 @@ NANOTRON = Framework(
     gradient_as_bucket_view=True,
     expandable_segments=False,
     reduces_every_micro_batch=(),
+    reduces_after_backward=(1,),  # no DistributedDataParallel: sync_gradients_across_dp, reduce_scatter=False
     hides_parameter_gather=False,  # ZeroDistributedOptimizer gathers after step()
     fused_gradient_accumulation=False,
     casts_weights=False,

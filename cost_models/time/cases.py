@@ -48,7 +48,7 @@ class LayerCases:
 
     table: StrategyTable
     piped: BoolColumn
-    """Whether there is a pipeline."""
+    """Whether stages lie on several hosts."""
     coefficients: Coefficients
     tokens: FloatColumn
     """Of one micro-batch on one rank, before sequence parallelism splits them."""
@@ -87,6 +87,16 @@ class LayerCases:
         )
         return chosen
 
+    def barrier_seconds(self, collectives: FloatColumn | float) -> FloatColumn:
+        """What tensor ranks wait for each other on the CPU before each of their collectives.
+
+        `barrier_seconds` of a framework: torch's ProcessGroupWrapper meets all ranks one by one before a collective
+        (monitoredBarrier over Gloo), but not before a send, under TORCH_DISTRIBUTED_DEBUG=DETAIL.
+        """
+        waits = self.piped & (self.tensor > 1)
+        seconds: FloatColumn = np.where(waits, collectives * self.tensor * self.coefficient("barrier_seconds"), 0.0)
+        return seconds
+
     @property
     def selective(self) -> BoolColumn:
         """Where activation checkpointing is selective."""
@@ -105,7 +115,7 @@ def framework_flags(name: str) -> BoolColumn:
 
 def layer_cases(problem: Problem, table: StrategyTable, coefficients: Coefficients) -> tuple[LayerCases, IntColumn]:
     """The distinct cases of a table and the number of each row's case."""
-    piped = table.pipeline_parallel_size > 1
+    piped = (table.pipeline_parallel_size > 1) & (problem.cluster.nodes > 1)
     representatives, number = distinct_rows([*(getattr(table, name) for name in CASE_COLUMNS), piped])
     cases = table.take(representatives)
     sequence = float(problem.workload.sequence_length)

@@ -2,7 +2,8 @@
 
 A ring over domains leaves each of them through the NICs of all its ranks, so its bandwidth is what these add up to, at
 most that of the link inside. A tree joins domains in log2 steps (NCCL 2.4 double binary trees). Steps of both are
-counted as in NCCL's src/graph/tuning.cc.
+counted as in NCCL's src/graph/tuning.cc; on AWS EFA every step of a ring across hosts takes as long as its slowest hop,
+since the next part leaves a NIC only when the one before is acknowledged.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Channel:
     nodes: FloatColumn
     """Hosts that the group spans."""
     node_share: FloatColumn
-    """Of a whole host's bandwidth, where groups side by side share its NICs."""
+    """Of a whole host's NICs, the group's own; infinite inside a domain, where none are needed."""
     number: IntColumn | None = None
     """Which row of the columns above each strategy has; None: its own."""
 
@@ -72,7 +73,6 @@ def channel(
     inside, nic = _inside_bandwidth(cluster, links, group), _nic_bandwidth(cluster, links)
     kept = (group.per_domain - 1) / group.size / inside
     left = (group.size - group.per_domain) / group.size / nic
-    efa = cluster.inter_node.kind == "efa"
     latencies = [_Latency.of(cluster, links, protocol) for protocol in protocols]
     plain, quick = latencies[0], latencies[-1]
     return Channel(
@@ -83,7 +83,7 @@ def channel(
             some * np.minimum(latency.ring(group, rounds=2), latency.tree(group)) for latency in latencies
         ),
         bytes_per_s=np.where(spread, np.minimum(inside, group.per_domain * nic), inside),
-        half_bytes=np.where(spread, group.per_domain * (links.efa_half_bytes if efa else links.half_bytes), 0.0),
+        half_bytes=np.where(spread, group.per_domain * links.half_bytes, 0.0),
         # Every peer gets a message of its own; those to other domains are under way at the same time.
         exchange_seconds=some
         * (plain.ring_base + (group.size - 1) * quick.ring_inside + np.where(spread, plain.ring_across, 0.0)),
@@ -91,7 +91,7 @@ def channel(
         send_seconds=some * (plain.ring_base + np.where(spread, plain.ring_across, plain.ring_inside)),
         send_bytes_per_s=np.where(some > 0, np.where(spread, nic, _pair_bandwidth(cluster, links, group)), np.inf),
         nodes=group.nodes,
-        node_share=np.where(spread, group.per_domain / domain_gpus(cluster), 1.0),
+        node_share=np.where(spread, group.per_domain / domain_gpus(cluster), np.inf),
     )
 
 
@@ -105,20 +105,25 @@ class _Latency:
     tree_base: float
     tree_inside: float
     tree_across: float
+    pace: float
+    """Least time of a step of a ring that crosses domains."""
 
     @classmethod
     def of(cls, cluster: Cluster, links: LinkCoefficients, protocol: Protocol) -> _Latency:
         inside = protocol.pcie if cluster.intra_node.kind == "pcie" else protocol.nvlink
         across = protocol.network
+        pace = 0.0
         if cluster.inter_node.kind == "efa":
             across = (max(across[0], links.efa_hop_seconds), max(across[1], links.efa_hop_seconds))
-        return cls(protocol.ring_base, inside[0], across[0], protocol.tree_base, inside[1], across[1])
+            pace = links.efa_step_seconds
+        return cls(protocol.ring_base, inside[0], across[0], protocol.tree_base, inside[1], across[1], pace)
 
     def ring(self, group: Group, *, rounds: int) -> FloatColumn:
         """All steps of some rounds; as many of each round cross domains as there are domains but one."""
         crossing = group.domains - 1
         steps = (group.size - 1 - crossing) * self.ring_inside + crossing * self.ring_across
-        return self.ring_base + rounds * steps
+        paced = np.where(crossing > 0, (group.size - 1) * self.pace, 0.0)
+        return self.ring_base + rounds * np.maximum(steps, paced)
 
     def tree(self, group: Group) -> FloatColumn:
         """A chain inside each domain and a tree over domains, up and down."""

@@ -32,7 +32,7 @@ class LinkCoefficients:
 
     efa_hop_seconds: float
     half_bytes: float
-    efa_half_bytes: float
+    efa_step_seconds: float
     intra_efficiency: float
     inter_efficiency: float
     host_efficiency: float
@@ -59,7 +59,7 @@ class FrameworkCoefficients:
     hidden_tensor_traffic: float
     hidden_pipeline_traffic: float
     operator_overhead: float
-    piped_tensor_seconds: float
+    barrier_seconds: float
     step_seconds: float
 
 

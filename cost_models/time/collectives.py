@@ -57,9 +57,12 @@ class Network:
         table = [entry for entry in self.cluster.inter_node.measured if entry.collective == collective]
         if not table:
             return (message_bytes + group.at(group.half_bytes)) * group.at(group.share / group.bytes_per_s)
-        # Measured with every GPU of a host in one group.
-        bandwidth = _interpolate(table, group.at(group.nodes), message_bytes)
-        return (message_bytes + group.at(group.half_bytes)) * group.at(group.share / group.node_share) / bandwidth
+        # Measured with every GPU of a host in one group. What declines with hosts is the pace of a long ring: a group
+        # with fewer ranks on each is a shorter one, as fast as one on fewer hosts while its own NICs carry it.
+        hosts = group.ranks / self.cluster.gpus_per_node
+        carried = max((entry.bus_bytes_per_s for entry in table if entry.nodes > 1), default=np.inf)
+        bandwidth = np.minimum(_interpolate(table, hosts, message_bytes), carried * group.at(group.node_share))
+        return message_bytes * group.at(group.share) / bandwidth
 
 
 def _interpolate(table: list[MeasuredBandwidth], nodes: FloatColumn, message_bytes: FloatColumn) -> FloatColumn:

@@ -84,6 +84,7 @@ def data_parallel_traffic(problem: Problem, groups: StepGroups, network: Network
     kept = every_gather & ~again & piped  # gathered once, kept until the last micro-batch has passed
     share = _overlap(table, network)
     window = np.where(every_gather, share, share * _window(table, count))
+    after = stage_flags(table, "reduces_after_backward")
     hides_gather = every_gather | framework_flags("hides_parameter_gather")[table.framework]
     gather_again = np.where(again, traffic.gather_again, 0.0)
     return DataParallelTraffic(
@@ -94,7 +95,7 @@ def data_parallel_traffic(problem: Problem, groups: StepGroups, network: Network
         # In backward gathers and reductions share the link; micro-batches that do not reduce only gather.
         reduce=gather_again + traffic.reduce,
         reduce_tail=traffic.reduce_tail,
-        reduce_window=window,
+        reduce_window=np.where(after, 0.0, window),
         reductions=reductions,
         gather_again=gather_again,
         again_window=share,
@@ -165,7 +166,8 @@ def _traffic_of(
     sharded = table.zero_stage > 0
     weight_bytes, stored_bytes = widths
     by_layer = stage_flags(table, "gathers_every_micro_batch")
-    pieces = _pieces(weights, stage.layers, by_layer)
+    at_once = stage_flags(table, "reduces_after_backward")
+    pieces = np.where(at_once, 1.0, _pieces(weights, stage.layers, by_layer))
     # Once a step only what the optimizer has changed is gathered.
     gathered = np.where(by_layer, weights, trained)
     held = gathered > 0
@@ -180,7 +182,7 @@ def _traffic_of(
         groups.replicate, message / groups.shard.ranks
     )
     summed = network.all_reduce(groups.shard, message)
-    reduce = np.where(trained > 0, np.where(sharded, scattered, summed), 0.0)
+    reduce = np.where(trained > 0, np.where(sharded & ~at_once, scattered, summed), 0.0)
     return _Traffic(
         gather=pieces * gather,
         gather_tail=gather,

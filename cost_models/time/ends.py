@@ -26,6 +26,12 @@ EMBEDDING_BYTES: Final = (4.0, 10.0)
 END_OPERATORS: Final = 20.0
 """Assumed: the final norm, the projection, and the loss with its views and masks."""
 
+EMBEDDING_COLLECTIVES: Final = 1.0
+"""Forward and backward each, under tensor parallelism: the sum of the looked-up rows, and its transpose."""
+HEAD_COLLECTIVES: Final = (4.0, 2.0)
+"""Forward and backward: the gathered input and three small sums of the loss (maximum, label's logit, sum of
+exponentials: Megatron-LM's vocab_parallel_cross_entropy); the input gathered again and the sum of its gradient."""
+
 
 @dataclass(frozen=True)
 class EndSeconds:
@@ -60,8 +66,9 @@ def embedding_seconds(
     zero = np.zeros(len(cases))
     return EndSeconds(
         forward=device.memory_seconds(elements * EMBEDDING_BYTES[0])
-        + END_OPERATORS / 4 * device.kernels.operator_seconds,
-        input_gradient=zero,
+        + END_OPERATORS / 4 * device.kernels.operator_seconds
+        + cases.barrier_seconds(EMBEDDING_COLLECTIVES),
+        input_gradient=zero + cases.barrier_seconds(EMBEDDING_COLLECTIVES),
         weight_gradient=zero if frozen else device.memory_seconds(elements * EMBEDDING_BYTES[1]),
         tensor=_tensor_passes(problem, cases, network, groups, passes=2.0),
         weights=weights,
@@ -95,8 +102,11 @@ def head_seconds(
     zero = np.zeros(len(cases))
     issue = END_OPERATORS * device.kernels.operator_seconds
     return EndSeconds(
-        forward=forward + device.memory_seconds(logits * loss[0]) + issue,
-        input_gradient=dgrad + device.memory_seconds(logits * loss[1]) + issue,
+        forward=forward + device.memory_seconds(logits * loss[0]) + issue + cases.barrier_seconds(HEAD_COLLECTIVES[0]),
+        input_gradient=dgrad
+        + device.memory_seconds(logits * loss[1])
+        + issue
+        + cases.barrier_seconds(HEAD_COLLECTIVES[1]),
         weight_gradient=zero if frozen else wgrad + device.memory_seconds(accumulated),
         tensor=zero if model.is_classifier else _tensor_passes(problem, cases, network, groups, passes=2.0),
         weights=weights,

@@ -287,10 +287,8 @@ def _operators(work: _Work, cases: LayerCases) -> FloatColumn:
 
 def _issue_seconds(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
     """CPU time of one forward of the layer."""
-    piped = cases.tensor * cases.coefficient("piped_tensor_seconds")
-    seconds: FloatColumn = _operators(work, cases) * _operator_seconds(cases, device) + np.where(
-        cases.piped & (cases.tensor > 1), piped, 0.0
-    )
+    issued = _operators(work, cases) * _operator_seconds(cases, device)
+    seconds: FloatColumn = issued + cases.barrier_seconds(work.tensor.collectives)
     return seconds
 
 

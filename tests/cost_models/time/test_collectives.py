@@ -25,7 +25,7 @@ def network(nodes: int, **fields: Any) -> Network:
         default_coefficients().links,
         efa_hop_seconds=0.0,
         half_bytes=0.0,
-        efa_half_bytes=0.0,
+        efa_step_seconds=0.0,
         intra_efficiency=1.0,
         inter_efficiency=1.0,
     )
@@ -85,6 +85,15 @@ class TestAcrossDomains:
         half = replace(net.coefficients, links=replace(net.coefficients.links, half_bytes=GB))
         slow = Network(net.cluster, half, net.protocols)
         assert seconds(slow, "all_gather", 16) == pytest.approx(2 * seconds(net, "all_gather", 16))
+
+
+class TestEfa:
+    def test_each_step_of_a_ring_waits_for_the_slowest_hop(self) -> None:
+        net = network(2, inter_node={"kind": "efa", "gbps_per_gpu": 200})
+        slow = replace(net.coefficients, links=replace(net.coefficients.links, efa_step_seconds=1e-3))
+        paced = Network(net.cluster, slow, net.protocols)
+        assert seconds(paced, "all_gather", 16) == pytest.approx(seconds(net, "all_gather", 16) + 15e-3)
+        assert seconds(paced, "all_gather", 8) == seconds(net, "all_gather", 8)
 
 
 class TestPcie:
@@ -156,11 +165,21 @@ class TestMeasured:
     def test_beyond_the_ends_the_nearest_holds(self) -> None:
         assert self.bandwidth(16, 2**34) == pytest.approx(40)
 
-    def test_groups_side_by_side_share_it(self) -> None:
+    def partial_seconds(self, nodes: int, per_node: int) -> float:
+        """All-reduce of 1 GiB over so many ranks of each host."""
         inter = {"kind": "infiniband", "gbps_per_gpu": 200, "measured": list(self.TABLE)}
-        group = network(2, inter_node=inter).channel(np.array([2]), np.array([8]))
-        took = float(network(2, inter_node=inter).all_reduce(group, np.array([2.0**30]))[0])
-        assert took == pytest.approx(2**30 / (160 * GB / 8))
+        net = network(nodes, inter_node=inter)
+        group = net.channel(np.array([nodes * per_node]), np.array([8 // per_node]))
+        return float(net.all_reduce(group, np.array([2.0**30]))[0])
+
+    def test_one_rank_of_a_host_has_its_share_of_what_the_nics_were_seen_to_carry(self) -> None:
+        assert self.partial_seconds(nodes=2, per_node=1) == pytest.approx(2**30 / (160 * GB / 8))
+
+    def test_a_short_ring_over_many_hosts_is_as_fast_as_one_with_as_many_ranks(self) -> None:
+        # 16 ranks on 8 hosts: those of 2 whole hosts reach 160 GB/s, the two NICs of each host carry 40
+        assert self.partial_seconds(nodes=8, per_node=2) == pytest.approx(2 * 15 / 16 * 2**30 / (40 * GB))
+        # 32 ranks: between 2 and 8 hosts 80 GB/s, which four NICs carry
+        assert self.partial_seconds(nodes=8, per_node=4) == pytest.approx(2 * 31 / 32 * 2**30 / (80 * GB))
 
 
 @given(size=st.sampled_from([2, 4, 8, 16, 64, 256]), nodes=st.sampled_from([32, 64]), scale=st.floats(1.01, 8))
