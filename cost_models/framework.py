@@ -116,6 +116,8 @@ class Framework:
     regathers_sequence_parallel_inputs: bool
     """Sequence parallelism keeps the shard of a norm's output and gathers it again in backward (arXiv 2205.05198,
     section 4.2.2); else the gathered output is kept."""
+    gather_buffers: int
+    """Buffers for whole activations that sequence parallelism gathers into and that stay."""
     keeps_pipeline_outputs: bool
     """Outputs sent to the next stage stay until their backward."""
     weight_gradient_placeholders: bool

@@ -62,6 +62,7 @@ DDP = Framework(
     muon_by_tensor=False,
     foreach_optimizer=True,
     regathers_sequence_parallel_inputs=False,
+    gather_buffers=0,
     keeps_pipeline_outputs=True,
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,

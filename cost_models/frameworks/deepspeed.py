@@ -67,6 +67,7 @@ DEEPSPEED = Framework(
     muon_by_tensor=False,
     foreach_optimizer=False,  # FusedAdam
     regathers_sequence_parallel_inputs=True,  # Megatron-style modules
+    gather_buffers=0,
     keeps_pipeline_outputs=True,
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,

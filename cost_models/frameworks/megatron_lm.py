@@ -67,6 +67,7 @@ MEGATRON_LM = Framework(
     muon_by_tensor=True,  # LayerWiseDistributedOptimizer
     foreach_optimizer=False,  # Apex / TE FusedAdam
     regathers_sequence_parallel_inputs=True,
+    gather_buffers=0,
     keeps_pipeline_outputs=False,  # deallocate_pipeline_outputs
     weight_gradient_placeholders=True,
     fp8_weight_copies=2,  # row- and column-wise (Transformer Engine)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.architecture import ModelArchitecture
-from cost_models.memory.facts import flag
+from cost_models.memory.facts import flag, number
 from cost_models.memory.in_flight import in_flight
 from cost_models.memory.loss import LossHead
 from cost_models.memory.recomputation import LayerActivations
@@ -52,7 +52,7 @@ class StageActivations:
     losses: FloatColumn
     """Copies of the logits at the loss of one micro-batch, on the last stage."""
     received: FloatColumn
-    """Buffers of what comes from the neighbouring stages."""
+    """Buffers of what comes from the neighbouring stages, and those that stay for gathered activations."""
 
 
 def stage_activations(
@@ -105,4 +105,6 @@ def stage_activations(
     ahead = np.where(table.is_choice("pipeline_schedule", "interleaved"), 2.0 * boundary, 0.0)[row]
     received = np.where(stages.first, ahead, np.maximum(ahead, boundary[row]))
     received = np.where((table.pipeline_parallel_size > 1)[row], received, 0.0)
+    whole = at.element * problem.model.hidden_size * at.count
+    received += np.where(table.sequence_parallel, number(table, "gather_buffers") * whole, 0.0)[row]
     return StageActivations(saved, working + dropped, one_layer, pending, losses, received), on_host

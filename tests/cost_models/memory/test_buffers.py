@@ -35,3 +35,11 @@ def test_zero_3_holds_its_share_of_the_gradients_at_any_time() -> None:
     # stage3.py makes grad_partitions_flat_buffer once; stage 2 makes its gradients anew in every backward.
     share = 2 * LLAMA.model.parameters / 8
     assert parts(zero_stage=3)["gradients"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("framework", "buffers"), [("nanotron", 2), ("megatron-lm", 0)])
+def test_nanotron_gathers_into_two_buffers_that_stay(framework: str, buffers: int) -> None:
+    # One for the inputs of column-parallel matrices, one for the gradients of row-parallel ones: whole activations.
+    fields = {"framework": framework, "tensor_parallel_size": 8, "zero_stage": 0}
+    one, two = (parts(**fields, micro_batch_size=size)["communication_buffers"] for size in (1, 2))
+    assert two - one == pytest.approx(buffers * 2 * 4096 * 4096)
