@@ -11,7 +11,7 @@ import numpy as np
 from cost_models.memory.in_flight import depth_column
 from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, LastingNeeds, lasting_bytes
 from cost_models.memory.loss import loss_head
-from cost_models.memory.overhead import context_bytes, fragmentation_bytes, stuck_fragmentation_bytes
+from cost_models.memory.overhead import CONTEXT_BYTES, fragmentation_bytes, stuck_fragmentation_bytes
 from cost_models.memory.peak import Peak, stage_peak
 from cost_models.memory.recomputation import LAYER_COLUMNS, layer_activations
 from cost_models.memory.shared import Shared, share
@@ -152,7 +152,7 @@ def _price(problem: Problem, table: StrategyTable, stages: StageRows) -> _Priced
     of_lasting, needs = lasting_bytes(problem, lasting.table, lasting.stages)
     of_passing, per_layer, on_host = _passing_bytes(problem, passing.table, passing.stages)
     return _Priced(
-        context=context_bytes(problem),
+        context=CONTEXT_BYTES,
         gpus_per_node=float(problem.cluster.gpus_per_node),
         lasting=lasting,
         of_lasting=of_lasting,

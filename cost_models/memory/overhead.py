@@ -11,7 +11,7 @@ from cost_models.memory.facts import dtype_bytes, flag
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
-from cost_models.units import GIB, MIB
+from cost_models.units import MIB
 
 _CUBLAS_WORKSPACE_BYTES: Final = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 """torch.backends.cuda: CUBLAS_WORKSPACE_CONFIG is :4096:8 (32 MiB) from Hopper on."""
@@ -22,18 +22,19 @@ _THREADS: Final = 2
 _GROUPED_WORKSPACES: Final = 4
 """Transformer Engine has a workspace of its own, and one for each stream of a grouped matrix product
 (get_multi_stream_cublas_workspace)."""
-_CONTEXT_BYTES: Final = {
-    "volta": 0.42 * GIB,
-    "turing": 0.42 * GIB,
-    "ampere": 0.48 * GIB,
-    "ada": 0.48 * GIB,
-    "hopper": 0.60 * GIB,
-    "blackwell": 0.75 * GIB,
-}
-"""CUDA context with PyTorch's kernels loaded lazily, as nvidia-smi shows an idle process that has run one operator."""
-_CONTEXT_ELSE_BYTES: Final = 0.6 * GIB
-_COMMUNICATOR_BYTES: Final = 0.20 * GIB
-"""One NCCL communicator: NCCL_BUFFSIZE 4 MiB a channel and peer, 16 to 32 channels, plus its proxies' buffers."""
+CONTEXT_BYTES: Final = 484 * MIB
+"""A process with CUDA and NCCL set up and no tensors, its kernels loaded lazily as since CUDA 11.7 (NVIDIA/nccl pull
+request 2366, on Ampere; 426 MiB without NCCL on Ada: unslothai/unsloth-zoo 1053). Before CUDA 11.7 it was about twice
+as much (pytorch/pytorch issue 107667)."""
+_CONNECTION_BYTES: Final = 12 * MIB
+"""Of a channel to one peer: 10 MiB on the receiving and 2 MiB on the sending end (NVIDIA/nccl issue 1685)."""
+_RING_CHANNELS: Final = 24
+"""Channels of a collective: "24 coll channels" in NCCL's log on A100 and H100. Since NCCL 2.22 only the algorithm that
+is used is connected (NCCL_RUNTIME_CONNECT); before, 544 to 688 MiB a communicator (NVIDIA/nccl issue 964)."""
+_PEER_CHANNELS: Final = 32
+"""Channels to each peer of an all-to-all: "32 p2p channels per peer" in the same logs; issue 1685 has them in use."""
+_NEAR_PEERS: Final = 7
+"""Peers with so many channels: those of one node of 8; further ones share the network's buffers."""
 _FRAGMENTATION_OF_ALL: Final = 0.04
 _FRAGMENTATION_OF_TRANSIENT: Final = 0.10
 _FRAGMENTATION_OF_STEP: Final = 0.90
@@ -55,13 +56,9 @@ def workspace_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -
     return _THREADS * each + np.where(engine[stages.row], of_engine, 0.0)
 
 
-def context_bytes(problem: Problem) -> float:
-    """The CUDA context, outside of the allocator."""
-    return _CONTEXT_BYTES.get(problem.cluster.gpu.generation or "", _CONTEXT_ELSE_BYTES)
-
-
 def communicator_bytes(table: StrategyTable) -> FloatColumn:
-    """(n,) communicators of every parallel dimension in use, outside of the allocator."""
+    """(n,) communicators of every parallel dimension in use, outside of the allocator; experts exchange tokens with
+    each of their peers."""
     dimensions = (
         "data_parallel_size",
         "tensor_parallel_size",
@@ -70,7 +67,9 @@ def communicator_bytes(table: StrategyTable) -> FloatColumn:
         "expert_parallel_size",
     )
     groups = sum((getattr(table, name) > 1).astype(np.float64) for name in dimensions)
-    return _COMMUNICATOR_BYTES * np.asarray(groups)
+    peers = np.minimum(table.expert_parallel_size - 1.0, _NEAR_PEERS)
+    connections: FloatColumn = _RING_CHANNELS * groups + _PEER_CHANNELS * peers
+    return _CONNECTION_BYTES * connections
 
 
 def fragmentation_bytes(
