@@ -55,14 +55,19 @@ class Network:
     def _ring_seconds(self, group: Channel, message_bytes: FloatColumn, collective: str) -> FloatColumn:
         """Once round the ring, without latency."""
         table = [entry for entry in self.cluster.inter_node.measured if entry.collective == collective]
+        by_links: FloatColumn = (message_bytes + group.at(group.half_bytes)) * group.at(group.share / group.bytes_per_s)
         if not table:
-            return (message_bytes + group.at(group.half_bytes)) * group.at(group.share / group.bytes_per_s)
+            return by_links
         # Measured with every GPU of a host in one group. What declines with hosts is the pace of a long ring: a group
         # with fewer ranks on each is a shorter one, as fast as one on fewer hosts while its own NICs carry it.
         hosts = group.ranks / self.cluster.gpus_per_node
         carried = max((entry.bus_bytes_per_s for entry in table if entry.nodes > 1), default=np.inf)
         bandwidth = np.minimum(_interpolate(table, hosts, message_bytes), carried * group.at(group.node_share))
-        return message_bytes * group.at(group.share) / bandwidth
+        as_measured = message_bytes * group.at(group.share) / bandwidth
+        if any(entry.nodes == 1 for entry in table):
+            return as_measured
+        # Nothing measured across hosts tells of the links inside a domain.
+        return np.where(np.isinf(group.at(group.node_share)), by_links, as_measured)
 
 
 def _interpolate(table: list[MeasuredBandwidth], nodes: FloatColumn, message_bytes: FloatColumn) -> FloatColumn:

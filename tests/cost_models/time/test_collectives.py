@@ -175,6 +175,9 @@ class TestMeasured:
     def test_one_rank_of_a_host_has_its_share_of_what_the_nics_were_seen_to_carry(self) -> None:
         assert self.partial_seconds(nodes=2, per_node=1) == pytest.approx(2**30 / (160 * GB / 8))
 
+    def test_what_hosts_reach_together_does_not_slow_the_links_inside_one(self) -> None:
+        assert self.partial_seconds(nodes=1, per_node=8) == pytest.approx(2 * 7 / 8 * 2**30 / (300 * GB))
+
     def test_a_short_ring_over_many_hosts_is_as_fast_as_one_with_as_many_ranks(self) -> None:
         # 16 ranks on 8 hosts: those of 2 whole hosts reach 160 GB/s, the two NICs of each host carry 40
         assert self.partial_seconds(nodes=8, per_node=2) == pytest.approx(2 * 15 / 16 * 2**30 / (40 * GB))
