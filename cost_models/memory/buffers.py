@@ -1,4 +1,10 @@
-"""Gathered weights and gradient buckets."""
+"""Gathered weights and gradients on their way, at each moment of a step.
+
+torch's FSDP (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py) gathers a group into a buffer and copies out of
+it. In forward the buffer lives until the next group's takes its place; in backward it is the next group's, fetched
+ahead. Once a group's gradients are whole its weights go, the reduce-scatter input of the group before is freed, its own
+is filled, and its gradients go. Before the first block it is the head's input that waits, which may be larger.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from cost_models.memory.facts import dtype_bytes, flag, number
 from cost_models.memory.states import Sharding
 from cost_models.memory.weights import BlockWeights, EndWeights, LocalWeights
 from cost_models.stages import StageRows
-from cost_models.strategy import FloatColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 
 _OVERLAPPING_BUCKETS = 2.0
 """One bucket is filled while another is reduced (DeepSpeed's overlap_comm in stage_1_and_2.py backward(); stage3.py has
@@ -22,10 +28,39 @@ class Buffers:
     """m stage rows, bytes."""
 
     forward: FloatColumn
-    """Gathered weights in forward and at the loss, fixed buckets."""
+    """In the forward of a block."""
+    loss: FloatColumn
+    """While the loss is worked out and differentiated."""
+    head: FloatColumn
+    """In the backward of the head, with the gradient of its matrix."""
+    leaving: FloatColumn
+    """As the head's gradients leave, before the first block's backward."""
     backward: FloatColumn
-    """The same in backward, with gradients on their way to be reduced."""
+    """In the first block's backward."""
+    next: FloatColumn
+    """In the second's."""
+    product: FloatColumn
+    """Gradients of a block's last matrices, which are made before the rest of its activations is gone."""
+    block: FloatColumn
+    """Gradients of a whole block, where they leave once they are whole."""
+    late: FloatColumn
+    """In the last block's backward, when no others keep activations."""
+    end: FloatColumn
+    """As the embedding's gradients leave, after all blocks."""
     optimizer: FloatColumn
+    pooled: FloatColumn
+    """Of the pool of the stream that gathers, which the allocator lends to no other: two groups meet there in forward,
+    and one at most in backward."""
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """m stage rows: elements on one rank, before sharding."""
+
+    whole: FloatColumn
+    block: FloatColumn
+    first: FloatColumn
+    last: FloatColumn
 
 
 def buffers(
@@ -36,57 +71,151 @@ def buffers(
     ends: EndWeights,
     shards: Sharding,
     element: FloatColumn,
+    fresh: BoolColumn,
 ) -> Buffers:
-    """Buffers of each stage row by moment; `element` is a byte count of the compute dtype."""
-    gathered = _gathered(table, stages, weights, block, ends, shards, element)
-    trained = weights.trainable_dense + weights.trainable_expert
-    reducing = _reducing(table, stages, block, ends, trained, shards, element)
-    fixed = _fixed_buckets(table, stages, trained)
-    forward = gathered + fixed
-    return Buffers(forward=forward, backward=forward + reducing, optimizer=fixed)
+    """Buffers of each stage row by moment.
+
+    `element`: (n,) bytes of the compute dtype; `fresh`: (n,) no gradients exist before backward makes them.
+    """
+    row = stages.row
+    trained_whole = weights.trainable_dense + weights.trainable_expert
+    stored = _elements(stages, weights.dense + weights.expert, block.total, ends.first, ends.last)
+    trained = _elements(stages, trained_whole, block.total, ends.trainable_first, ends.trainable_last)
+    fixed = _fixed_buckets(table, stages, trained_whole)
+    gathered = _gathered(table, stages, stored, shards, element)
+    reducing = _reducing(table, stages, trained, shards, element)
+    in_place = flag(table, "weight_gradient_placeholders") | (number(table, "bucket_bytes_per_gradient") > 0)
+    made = _made(table, trained, shards, element, fresh, in_place, row)
+    moments = {name: fixed + gathered[name] + reducing[name] for name in gathered}
+    return Buffers(
+        forward=moments["forward"],
+        loss=moments["loss"],
+        head=moments["head"] + made["head"],
+        leaving=moments["leaving"] + made["leaving"],
+        backward=moments["backward"],
+        next=moments["next"],
+        product=np.where(in_place, 0.0, element)[row] * np.minimum(block.down[row], trained_whole),
+        block=reducing["block"],
+        late=moments["late"],
+        end=np.maximum(moments["end"] + made["end"], fixed + reducing["gone"]),
+        optimizer=fixed,
+        pooled=_pooled(table, row, stored, shards, element),
+    )
+
+
+def _elements(
+    stages: StageRows, whole: FloatColumn, block: FloatColumn, first: FloatColumn, last: FloatColumn
+) -> _Elements:
+    row = stages.row
+    return _Elements(
+        whole,
+        np.minimum(block[row], whole),
+        np.where(stages.first, first[row], 0.0),
+        np.where(stages.last, last[row], 0.0),
+    )
 
 
 def _gathered(
-    table: StrategyTable,
-    stages: StageRows,
-    weights: LocalWeights,
-    block: BlockWeights,
-    ends: EndWeights,
-    shards: Sharding,
-    element: FloatColumn,
-) -> FloatColumn:
+    table: StrategyTable, stages: StageRows, sizes: _Elements, shards: Sharding, element: FloatColumn
+) -> dict[str, FloatColumn]:
+    """Bytes of gathered weights."""
     row = stages.row
-    whole = weights.dense + weights.expert
-    last = np.where(stages.last, ends.last[row], 0.0)
-    first = np.where(stages.first & flag(table, "embedding_stays_gathered")[row], ends.first[row], 0.0)
     # Groups of blocks come and go; those around them stay from their forward to their backward.
-    window = np.maximum(number(table, "gathered_blocks") * block.total, number(table, "live_parameter_elements"))
-    some = np.minimum(window[row] + last + first, whole)
-    stays = shards.weights & (table.zero_stage == 2)
-    elements = np.where(stays[row], whole, some)
-    return np.where(shards.weights, element, 0.0)[row] * elements
+    around = flag(table, "embedding_stays_gathered")[row]
+    both = np.where(around, sizes.first + sizes.last, 0.0)
+    live = number(table, "live_parameter_elements")[row]
+    ahead = np.maximum(np.maximum(number(table, "gathered_blocks") - 1.0, 0.0)[row] * sizes.block, live)
+    window = np.maximum(number(table, "gathered_blocks")[row] * sizes.block, live)
+    # At stage 2 all that has been gathered stays, and nothing is fetched ahead in backward.
+    stays = (table.zero_stage == 2)[row]
+    headless = np.where(around, sizes.whole, sizes.whole - sizes.last)
+    come_and_go = {
+        "forward": window + both,
+        "loss": np.where(around, both, sizes.last) + live,
+        "head": np.where(around, both, sizes.last) + ahead,
+        "leaving": ahead + both,
+        "backward": window + both,
+        "next": window + both,
+        "late": ahead + np.where(around, both, sizes.first),
+        "end": np.where(around, both, sizes.first),
+    }
+    stay = {
+        "forward": headless + np.where(around, 0.0, sizes.block),
+        "loss": sizes.whole,
+        "head": sizes.whole,
+        "leaving": headless,
+        "backward": headless,
+        "next": headless - sizes.block,
+        "late": sizes.block + np.where(around, both, sizes.first),
+        "end": np.where(around, both, sizes.first),
+    }
+    each = np.where(shards.weights, element, 0.0)[row]
+    return {
+        name: each * np.where(stays, stay[name], np.minimum(come_and_go[name], sizes.whole)) for name in come_and_go
+    }
+
+
+def _pooled(
+    table: StrategyTable, row: IntColumn, sizes: _Elements, shards: Sharding, element: FloatColumn
+) -> FloatColumn:
+    """The largest buffer that forward gathers into beside a block's (FSDPCommContext.all_gather_copy_in_stream)."""
+    each = np.where(shards.weights & flag(table, "reduces_on_own_stream"), element, 0.0)[row]
+    ends = np.where(flag(table, "embedding_stays_gathered")[row], 0.0, np.maximum(sizes.first, sizes.last))
+    return each * np.maximum(sizes.block, ends)
 
 
 def _reducing(
-    table: StrategyTable,
-    stages: StageRows,
-    block: BlockWeights,
-    ends: EndWeights,
-    trained: FloatColumn,
-    shards: Sharding,
-    element: FloatColumn,
-) -> FloatColumn:
-    """Whole gradients of one block, and reduce-scatter inputs of it and of those before: the head's comes first."""
+    table: StrategyTable, stages: StageRows, sizes: _Elements, shards: Sharding, element: FloatColumn
+) -> dict[str, FloatColumn]:
+    """Bytes of whole gradients and of reduce-scatter inputs, where a group's gradients leave once they are whole."""
     row = stages.row
     groups = number(table, "reduction_blocks")
     active = shards.gradients & (groups > 0)
-    width = number(table, "reduction_dtype_bytes")
-    of_blocks = np.where(active, element + width * np.maximum(groups - 1.0, 0.0), 0.0) * block.total
-    before = np.where(stages.last, np.maximum(block.total, ends.trainable_last)[row], block.total[row])
-    waiting = of_blocks[row] + np.where(active, width, 0.0)[row] * before
-    most = np.where(active, element + width, 0.0)[row] * trained
-    result: FloatColumn = np.minimum(waiting, most)
-    return result
+    whole = np.where(active, element, 0.0)[row]
+    sent = np.where(active, number(table, "reduction_dtype_bytes"), 0.0)[row]
+    more = np.where(active, groups - 1.0, 0.0)[row] * sizes.block
+    # A root that goes around the blocks reduces both ends at last.
+    around = flag(table, "embedding_stays_gathered")[row]
+    of_head = np.where(around, whole, sent) * sizes.last
+    of_block = sent * (sizes.block + more) + np.where(around, whole, 0.0) * sizes.last
+    ends = np.where(around, sizes.first + sizes.last, sizes.first)
+    zero = np.zeros(len(row))
+    return {
+        "forward": zero,
+        "loss": zero,
+        "head": whole * sizes.last,
+        "leaving": np.where(around, whole, whole + sent) * sizes.last,
+        "backward": of_head,
+        "block": whole * sizes.block,
+        "next": of_block,
+        "late": of_block,
+        "end": whole * ends + sent * (sizes.block + more),
+        "gone": (whole + sent) * ends,
+    }
+
+
+def _made(
+    table: StrategyTable,
+    trained: _Elements,
+    shards: Sharding,
+    element: FloatColumn,
+    fresh: BoolColumn,
+    in_place: BoolColumn,
+    row: IntColumn,
+) -> dict[str, FloatColumn]:
+    """Bytes of the largest gradients as autograd makes them, before they are added to what is kept or take its place.
+
+    Under autocast a 16-bit one is cast to its weight's fp32; where a kernel adds to the kept ones there is none.
+    """
+    plain = ~in_place & ~(shards.gradients & (number(table, "reduction_blocks") > 0))
+    kept = dtype_bytes(table.gradient_dtype)
+    each = np.where(plain, element, 0.0)
+    cast = np.where(plain & (kept > element), kept, 0.0)
+    return {
+        "head": each[row] * trained.last,
+        "leaving": (each + cast)[row] * trained.last,
+        "end": np.where(plain & ~fresh, kept, 0.0)[row] * trained.first,
+    }
 
 
 def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn) -> FloatColumn:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from cost_models.memory.breakdown import peak_parts
+from cost_models.memory.buffers import Buffers
 from cost_models.memory.in_flight import depth_column
 from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, LastingNeeds, lasting_bytes
 from cost_models.memory.loss import loss_head
@@ -16,6 +18,7 @@ from cost_models.memory.peak import Peak, stage_peak
 from cost_models.memory.recomputation import LAYER_COLUMNS, layer_activations
 from cost_models.memory.shared import Shared, share
 from cost_models.memory.stage_activations import StageActivations, offloaded_share, stage_activations
+from cost_models.memory.sums import ActivationSums, MomentSums, activation_sums, moment_sums
 from cost_models.memory.tokens import tokens
 from cost_models.problem import Problem
 from cost_models.results import MEMORY_PARTS, MemoryEstimate, MemoryNeeds
@@ -36,7 +39,10 @@ BLOCK_ROWS: Final = 8_192
 BLOCK_STRATEGIES: Final = 2_048
 """The same of strategies, which have three or four stage rows in a sweep."""
 
-_Columns = TypeVar("_Columns", Lasting, StageActivations)
+NO_STEP: Final = np.zeros(1)
+"""Temporaries of the optimizer's step, before it."""
+
+_Columns = TypeVar("_Columns", Lasting, StageActivations, Buffers, MomentSums, ActivationSums)
 
 
 def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -> MemoryEstimate:
@@ -46,7 +52,8 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
     for begin in range(0, len(stages), BLOCK_ROWS):
         block = slice(begin, begin + BLOCK_ROWS)
         peak, totals = priced.peak(block)
-        answers = {**priced.parts(peak), "moment": peak.moment, **totals.__dict__}
+        moment, parts = priced.parts(block, peak)
+        answers = {**parts, "moment": moment, **totals.__dict__}
         for name, values in answers.items():
             columns.setdefault(name, np.empty(len(stages), dtype=values.dtype))[block] = values
     return MemoryEstimate(
@@ -104,32 +111,36 @@ class _Priced:
     gpus_per_node: float
     lasting: Shared
     of_lasting: Lasting
+    sums: MomentSums
     needs: LastingNeeds
     passing: Shared
     of_passing: StageActivations
+    activations: ActivationSums
     per_layer: FloatColumn
     on_host: FloatColumn
     """Activations of the stage that has most of them there."""
 
     def peak(self, rows: slice) -> tuple[Peak, _Totals]:
         """Of some stage rows."""
-        lasting = _gathered(self.of_lasting, self.lasting.rows[rows])
-        peak = stage_peak(lasting, _gathered(self.of_passing, self.passing.rows[rows]))
-        allocated = peak.total + lasting.workspace
-        fragmentation = fragmentation_bytes(lasting.expandable, allocated, peak.transient, peak.step_temporaries)
-        fragmentation += np.maximum(lasting.pooled_gradients - peak.gradients, 0.0)
-        stuck = stuck_fragmentation_bytes(lasting.expandable, allocated)
-        outside = lasting.outside + self.context
-        reserved = allocated + fragmentation
-        return peak, _Totals(allocated, fragmentation, reserved, reserved + outside, allocated + stuck + outside)
+        sums = _gathered(self.sums, self.lasting.rows[rows])
+        peak = stage_peak(sums, _gathered(self.activations, self.passing.rows[rows]))
+        # What has been reserved stays so: the most that the moments before the step or the step itself leave.
+        fragmentation = fragmentation_bytes(sums.expandable, peak.within, peak.transient, NO_STEP)
+        pooled = np.maximum(sums.pooled_gradients - peak.kept, 0.0) + sums.pooled_buffers
+        reserved = np.maximum(peak.within + fragmentation + pooled, sums.step_reserved)
+        allocated = peak.allocated
+        stuck = stuck_fragmentation_bytes(sums.expandable, allocated)
+        outside = sums.outside + self.context
+        return peak, _Totals(allocated, reserved - allocated, reserved, reserved + outside, allocated + stuck + outside)
 
-    def parts(self, peak: Peak) -> dict[str, FloatColumn]:
-        """Of some stage rows, by MEMORY_PARTS without fragmentation."""
-        parts = peak.parts()
-        return {
+    def parts(self, rows: slice, peak: Peak) -> tuple[IntColumn, dict[str, FloatColumn]]:
+        """Moments of some stage rows, and bytes by MEMORY_PARTS without fragmentation."""
+        lasting = _gathered(self.of_lasting, self.lasting.rows[rows])
+        moment, parts = peak_parts(lasting, _gathered(self.of_passing, self.passing.rows[rows]), peak)
+        return moment, {
             **parts,
-            "communication_buffers": parts["communication_buffers"] + peak.lasting.outside,
-            "framework_overhead": peak.lasting.workspace + self.context,
+            "communication_buffers": parts["communication_buffers"] + lasting.outside,
+            "framework_overhead": lasting.workspace + self.context,
         }
 
     def load_bytes(self) -> FloatColumn:
@@ -156,9 +167,11 @@ def _price(problem: Problem, table: StrategyTable, stages: StageRows) -> _Priced
         gpus_per_node=float(problem.cluster.gpus_per_node),
         lasting=lasting,
         of_lasting=of_lasting,
+        sums=moment_sums(of_lasting),
         needs=needs,
         passing=passing,
         of_passing=of_passing,
+        activations=activation_sums(of_passing),
         per_layer=per_layer,
         on_host=on_host,
     )
@@ -176,8 +189,13 @@ def _passing_bytes(
 
 
 def _gathered(columns: _Columns, rows: IntColumn) -> _Columns:
-    names = [field.name for field in fields(columns)]
-    return type(columns)(**{name: getattr(columns, name).take(rows) for name in names})
+    taken = {field.name: getattr(columns, field.name) for field in fields(columns)}
+    return type(columns)(**{name: _taken(value, rows) for name, value in taken.items()})
+
+
+def _taken(value: Any, rows: IntColumn) -> Any:
+    """Rows of a column, or of the columns of `Buffers`."""
+    return _gathered(value, rows) if isinstance(value, Buffers) else value.take(rows)
 
 
 def _fullest(peak: FloatColumn, stages: StageRows) -> IntColumn:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.memory.buffers import buffers
+from cost_models.memory.buffers import Buffers, buffers
 from cost_models.memory.facts import dtype_bytes, flag, number, stage_flags
 from cost_models.memory.host import host_needs
 from cost_models.memory.load import device_load_bytes
@@ -84,9 +84,13 @@ class Lasting:
     step_gradients: FloatColumn
     step_states: FloatColumn
     """Temporaries of the optimizer's step."""
-    buffers_forward: FloatColumn
-    buffers_backward: FloatColumn
-    buffers_optimizer: FloatColumn
+    head_gradients: FloatColumn
+    """Kept gradients of the head, which exist before any block's, where none existed before backward."""
+    late_gradients: FloatColumn
+    """What is kept when the last block's backward begins: all but its own and the embedding's."""
+    head_copies: FloatColumn
+    """The 16-bit copy of the head's matrix, from its forward to its backward."""
+    buffers: Buffers
     outside: FloatColumn
     """Communicators, which the allocator does not serve."""
     workspace: FloatColumn
@@ -112,21 +116,27 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
     block = block_weights(problem, table)
     weights = local_weights(problem, table, stages, ends)
     states = state_bytes(problem, table, stages, weights, shards)
-    buffer = buffers(table, stages, weights, block, ends, shards, compute_bytes(table))
+    fresh = _fresh_gradients(problem, table)
+    cast = _cast_bytes(problem, table)
+    last = np.where(stages.last, ends.last[row], 0.0)
+    new = np.where(fresh, dtype_bytes(table.gradient_dtype), 0.0) / np.where(shards.gradients, shards.dense_ranks, 1.0)
+    last_made = (new * block.total)[row] + np.where(stages.first, (new * ends.trainable_first)[row], 0.0)
     lasting = Lasting(
         parameters=states.parameters,
         gradients=states.gradients,
-        early_gradients=np.where(_fresh_gradients(problem, table)[row], 0.0, states.gradients),
+        early_gradients=np.where(fresh[row], 0.0, states.gradients),
         pooled_gradients=np.where(
             (shards.gradients & flag(table, "reduces_on_own_stream"))[row], states.gradients, 0.0
         ),
         optimizer_states=states.optimizer_states,
-        weight_copies=_copy_bytes(problem, table)[row] * weights.matrices + _adapter_copies(problem, table, stages),
+        weight_copies=(_copy_bytes(problem, table) + cast)[row] * weights.matrices
+        + _adapter_copies(problem, table, stages),
         step_gradients=states.step_gradients,
         step_states=_step_states(problem, table, stages, weights, block),
-        buffers_forward=buffer.forward,
-        buffers_backward=buffer.backward,
-        buffers_optimizer=buffer.optimizer,
+        head_gradients=np.where(stages.last, (new * ends.trainable_last)[row], 0.0),
+        late_gradients=np.maximum(states.gradients - last_made, 0.0),
+        head_copies=cast[row] * last,
+        buffers=buffers(table, stages, weights, block, ends, shards, compute_bytes(table), fresh),
         outside=communicator_bytes(table)[row],
         workspace=workspace_bytes(problem, table, stages),
         expandable=table.expandable_segments[row],
@@ -150,7 +160,10 @@ def _least_spared(
 
 def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
     """Gradients that do not exist before the backward at the peak: set to None after each step, one micro-batch."""
-    fresh: BoolColumn = ~stage_flags(table, "persistent_gradients") & (problem.micro_batches(table) == 1)
+    many = table.data_parallel_size * table.context_parallel_size > 1
+    # Views of buckets, which stay.
+    views = flag(table, "gradients_beside_buckets") & many & table.gradient_as_bucket_view & (table.zero_stage == 0)
+    fresh: BoolColumn = ~stage_flags(table, "persistent_gradients") & ~views & (problem.micro_batches(table) == 1)
     return fresh
 
 
@@ -163,14 +176,18 @@ def _copy_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
     # A weight that is stored in 8 bit is one of them itself.
     fp8 = np.maximum(fp8 - np.where(table.is_choice("parameter_dtype", "fp8"), 1.0, 0.0), 0.0)
     narrow = np.where(table.is_choice("precision", "fp8"), fp8, 0.0)
-    narrow = np.where(table.is_choice("precision", "nvfp4"), NVFP4_BYTES * copies, narrow)
+    return np.where(table.is_choice("precision", "nvfp4"), NVFP4_BYTES * copies, narrow)
+
+
+def _cast_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """Bytes of a matrix element in the 16-bit copy that autocast keeps from a layer's forward to its backward."""
     cast = (
         flag(table, "autocast_weight_copies")
         & (dtype_bytes(table.parameter_dtype) == 4.0)
         & ~table.is_choice("precision", "fp32")
     )
     frozen = problem.workload.fine_tuning is not None
-    return narrow + np.where(cast & (not frozen), 2.0, 0.0)
+    return np.where(cast & (not frozen), 2.0, 0.0)
 
 
 def _adapter_copies(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:

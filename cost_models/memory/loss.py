@@ -22,6 +22,8 @@ class LossHead:
 
     peak: FloatColumn
     """While the loss of one micro-batch is worked out and differentiated."""
+    backward: FloatColumn
+    """In the backward of the head, without the gradient of its matrix."""
     pending: FloatColumn
     """What a further micro-batch keeps whose loss awaits backward (gpipe)."""
     final_norm: FloatColumn
@@ -42,21 +44,20 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
     # Backward of the head: the gradient of the logits, of its matrix, of its input; with sequence parallelism also the
     # input gathered again and the shard that the input's gradient is reduced to.
     inputs = hidden * at.count * at.element * (1.0 + np.where(table.sequence_parallel, 1.0 + at.residual, 0.0))
-    gradient = logits * at.element + _head_gradient(problem, table, at) + inputs
-    peak = np.maximum(whole, gradient)
+    inputs = inputs + _head_gradient(problem, table, at)
+    gradient = logits * at.element * np.where(at.eager, 2.0, 1.0) + inputs
+    peak = whole
     pending = logits * (at.element + 4.0)
     if problem.workload.fused_loss:
         # Liger-Kernel's fused linear cross-entropy (arXiv 2410.10989, section 3.2): chunks of about tokens x hidden
         # logits, and the gradient of the hidden states made in forward.
         chunk = np.minimum(logits, at.count * hidden)
-        chunked = np.maximum(
-            chunk * (at.element + 4.0) + at.count * hidden * at.element, gradient - logits * at.element
-        )
         in_place = flag(table, "fused_loss_in_place")
-        peak = np.where(in_place, gradient, chunked)
+        peak = np.where(in_place, gradient, chunk * (at.element + 4.0) + at.count * hidden * at.element)
+        gradient = np.where(in_place, gradient, inputs)
         pending = np.where(in_place, logits, at.count * hidden) * at.element
     norms = at.element * hidden * at.count * (at.residual + at.gathered)
-    return LossHead(peak, pending, norms)
+    return LossHead(peak, gradient, pending, norms)
 
 
 def _head_gradient(problem: Problem, table: StrategyTable, at: Tokens) -> FloatColumn:

@@ -1,103 +1,48 @@
-"""Peak memory of each stage: the sums of what is alive at four moments, and the largest of them.
+"""Peak memory of each stage: the sums of what is alive at each moment of a step, and the largest of them.
 
-forward: activations at their deepest, gathered weights. loss: the same and the copies of the logits (last stage).
-backward: activations, the working set of one layer, gradients on their way. optimizer: states and temporaries.
-Where gradients come with backward and go after the step, the start of backward has all activations and no gradients,
-its end the reverse; the larger is the moment.
+forward: activations at their deepest, gathered weights. loss: the same and the copies of the logits (last stage), then
+the gradients of the head. backward: at the start of a block's, all activations, its working set and gradients on their
+way; at its end its gradients, without its activations; at last all gradients that are kept, and one block's
+activations, then the embedding's gradients. optimizer: states and temporaries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.memory.lasting import Lasting
-from cost_models.memory.stage_activations import StageActivations
-from cost_models.results import PEAK_MOMENTS
-from cost_models.strategy import BoolColumn, FloatColumn, IntColumn
-
-FORWARD, LOSS, BACKWARD, OPTIMIZER = (PEAK_MOMENTS.index(name) for name in PEAK_MOMENTS)
+from cost_models.memory.sums import ActivationSums, MomentSums
+from cost_models.strategy import FloatColumn
 
 
 @dataclass(frozen=True)
 class Peak:
-    """m stage rows at the moment of the peak; parameters and optimizer states are there at any moment."""
+    """m stage rows, bytes that the allocator serves."""
 
-    lasting: Lasting
-    passing: StageActivations
-    besides: FloatColumn
-    """Bytes that the allocator serves besides parameters and optimizer states."""
-    in_backward: BoolColumn
-    stepping: BoolColumn
-    """The moment is the optimizer's step."""
-    ending: BoolColumn
-    """Gradients are whole: the end of backward, or the step."""
-
-    @property
-    def total(self) -> FloatColumn:
-        """All bytes that the allocator serves."""
-        return self.besides + self.lasting.parameters + self.lasting.optimizer_states
+    within: FloatColumn
+    """At the worst moment before the optimizer's step."""
+    kept: FloatColumn
+    """Of these gradients and copies of weights, which do not come and go."""
+    transient: FloatColumn
+    """Activations, logits and buffers, which do."""
+    step: FloatColumn
+    """While the optimizer steps."""
 
     @property
-    def gradients(self) -> FloatColumn:
-        """Without temporaries of the step."""
-        return np.where(self.ending, self.lasting.gradients, self.lasting.early_gradients)
-
-    @property
-    def transient(self) -> FloatColumn:
-        """Bytes that come and go within a step: activations, logits and buffers."""
-        within = self.besides - self.gradients - self.lasting.weight_copies
-        return np.where(self.stepping, self.lasting.buffers_optimizer, within)
-
-    @property
-    def step_temporaries(self) -> FloatColumn:
-        """What lives only while the optimizer steps."""
-        return np.where(self.stepping, self.lasting.step_gradients + self.lasting.step_states, 0.0)
-
-    @property
-    def at_loss(self) -> BoolColumn:
-        """The moment is the loss."""
-        at_loss: BoolColumn = (self.passing.losses > 0) & ~(self.in_backward | self.stepping)
-        return at_loss
-
-    @property
-    def moment(self) -> IntColumn:
-        """Index into PEAK_MOMENTS."""
-        return np.select([self.stepping, self.in_backward, self.at_loss], [OPTIMIZER, BACKWARD, LOSS], FORWARD)
-
-    def parts(self) -> Mapping[str, FloatColumn]:
-        """What the allocator serves, by those of MEMORY_PARTS that it serves alone."""
-        lasting, passing, stepping = self.lasting, self.passing, self.stepping
-        kept = np.where(stepping, 0.0, np.where(self.ending, passing.one_layer, passing.saved))
-        buffers = np.where(self.in_backward, lasting.buffers_backward, lasting.buffers_forward) + passing.received
-        return {
-            "parameters": lasting.parameters + np.where(stepping, 0.0, lasting.weight_copies),
-            "gradients": self.gradients + np.where(stepping, lasting.step_gradients, 0.0),
-            "optimizer_states": lasting.optimizer_states + np.where(stepping, lasting.step_states, 0.0),
-            "activations": kept + np.where(self.in_backward, passing.working, 0.0),
-            "logits": np.where(self.ending, 0.0, passing.pending) + np.where(self.at_loss, passing.losses, 0.0),
-            "communication_buffers": np.where(stepping, lasting.buffers_optimizer, buffers),
-        }
+    def allocated(self) -> FloatColumn:
+        """At the worst moment of all."""
+        return np.maximum(self.within, self.step)
 
 
-def stage_peak(lasting: Lasting, passing: StageActivations) -> Peak:
-    """The worst of the four moments of every stage row; the first where several are."""
-    early = lasting.early_gradients + passing.saved + passing.pending
-    # Backward begins with all activations and ends with all gradients.
-    late = lasting.gradients + passing.one_layer
-    through = lasting.weight_copies + passing.received
-    to_loss = early + through + lasting.buffers_forward + passing.losses
-    backward = np.maximum(early, late) + through + passing.working + lasting.buffers_backward
-    step = lasting.gradients + lasting.step_gradients + lasting.step_states + lasting.buffers_optimizer
-    within = np.maximum(to_loss, backward)
-    stepping = step > within
-    in_backward = (backward > to_loss) & ~stepping
-    return Peak(
-        *(lasting, passing),
-        besides=np.maximum(within, step),
-        in_backward=in_backward,
-        stepping=stepping,
-        ending=(in_backward & (late > early)) | stepping,
-    )
+def stage_peak(sums: MomentSums, passing: ActivationSums) -> Peak:
+    """The worst moments of every stage row."""
+    at_head = np.maximum(sums.loss + passing.losses, sums.head + passing.head)
+    # A block's backward begins with its activations and ends with its gradients.
+    block = np.maximum(passing.working + sums.product, sums.block - passing.one_layer)
+    of_blocks = np.maximum(sums.first, sums.next - passing.one_layer) + block
+    early = passing.held + np.maximum(np.maximum(sums.held, at_head), of_blocks)
+    late = np.maximum(sums.last + passing.one_layer + block, sums.end)
+    within = np.maximum(early, late)
+    kept = np.where(late > early, sums.kept_late, sums.kept)
+    return Peak(sums.always + within, kept, within - kept, sums.step)

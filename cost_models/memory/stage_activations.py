@@ -51,6 +51,8 @@ class StageActivations:
     """Of micro-batches on the last stage whose loss awaits backward, besides the one under way."""
     losses: FloatColumn
     """Copies of the logits at the loss of one micro-batch, on the last stage."""
+    head: FloatColumn
+    """In the backward of the head, on the last stage."""
     received: FloatColumn
     """Buffers of what comes from the neighbouring stages, and those that stay for gathered activations."""
 
@@ -100,6 +102,7 @@ def stage_activations(
         saved += np.where(stages.first, held.entering * image, 0.0)
     pending = np.where(stages.last, (held.leaving - 1.0) * loss.pending[row], 0.0)
     losses = np.where(stages.last, loss.peak[row], 0.0)
+    head = np.where(stages.last, loss.backward[row], 0.0)
     # Megatron-Core's loops still name the gradient that the micro-batch before sent to the previous stage; a received
     # gradient is the one that backward works on. Interleaved stages receive both sides' next tensors ahead of use.
     ahead = np.where(table.is_choice("pipeline_schedule", "interleaved"), 2.0 * boundary, 0.0)[row]
@@ -107,4 +110,4 @@ def stage_activations(
     received = np.where((table.pipeline_parallel_size > 1)[row], received, 0.0)
     whole = at.element * problem.model.hidden_size * at.count
     received += np.where(table.sequence_parallel, number(table, "gather_buffers") * whole, 0.0)[row]
-    return StageActivations(saved, working + dropped, one_layer, pending, losses, received), on_host
+    return StageActivations(saved, working + dropped, one_layer, pending, losses, head, received), on_host

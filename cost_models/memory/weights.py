@@ -63,6 +63,8 @@ class BlockWeights:
 
     dense: FloatColumn
     expert: FloatColumn
+    down: FloatColumn
+    """Of its last matrices, whose gradients backward makes first."""
 
     @property
     def total(self) -> FloatColumn:
@@ -86,7 +88,7 @@ class EndWeights:
 
 def block_weights(problem: Problem, table: StrategyTable) -> BlockWeights:
     """The largest block: what is gathered at once under ZeRO-3."""
-    dense, expert = np.zeros(len(table)), np.zeros(len(table))
+    dense, expert, down = np.zeros(len(table)), np.zeros(len(table)), np.zeros(len(table))
     ranks = expert_ranks(table)
     for block in problem.model.blocks:
         split = _stored_split(problem, block)
@@ -94,7 +96,10 @@ def block_weights(problem: Problem, table: StrategyTable) -> BlockWeights:
         routed = split.expert / ranks
         larger = candidate + routed > dense + expert
         dense, expert = np.where(larger, candidate, dense), np.where(larger, routed, expert)
-    return BlockWeights(dense, expert)
+        last = _sum(_linear_split(w) for w in block.linears if w.name == "down")
+        shards = last.tensor / table.tensor_parallel_size + last.expert / ranks
+        down = np.where(larger, shards, down)
+    return BlockWeights(dense, expert, down)
 
 
 def end_weights(problem: Problem, table: StrategyTable) -> EndWeights:

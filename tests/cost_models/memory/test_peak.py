@@ -234,11 +234,12 @@ class TestFit:
         assert judged.required_upper_bytes[0] == found.required_bytes[found.fullest[0]]
 
     def test_the_stage_that_needs_most_decides_even_where_another_shows_the_highest_peak(self) -> None:
-        # The optimizer's temporaries on the last stage leave cached blocks, which raise its peak, not its need.
-        problem = make_problem("gpt-2-xl", h100(2), sequence_length=1024, global_batch_size=64)
-        found = estimated(problem, {"framework": "deepspeed", "pipeline_parallel_size": 4, "kernels": "fused"})
+        # The optimizer's temporaries on the first stage leave cached blocks, which raise its peak, not its need.
+        problem = make_problem("gpt-2-xl", h100(2), global_batch_size=64)
+        fields = {"framework": "deepspeed", "pipeline_parallel_size": 4, "kernels": "fused"}
+        found = estimated(problem, {**fields, "activation_checkpointing": "full"})
         neediest = int(found.required_bytes.argmax())
-        assert found.fullest[0] == 3 != neediest
+        assert found.fullest[0] == 0 != neediest
         assert fit(problem, found, 0.5).required_upper_bytes[0] == found.required_bytes[neediest]
 
     def test_probability_bound_and_verdict_agree(self) -> None:
