@@ -43,13 +43,19 @@ def running_cost_layout(model: ModelArchitecture, chunks: int) -> tuple[int, ...
     Layers in order, each to the chunk whose turn it is; the next has its turn once the cost so far is more than the
     chunks so far would have at equal shares. The head may take the shares of several chunks, which stay empty then.
     """
-    costs = [_nanotron_cost(model, model.blocks[kind]) for kind in model.layer_blocks]
-    total = sum(costs) + model.hidden_size * model.vocab_size  # the head; embedding, norm and loss cost nothing
+    costs = tuple(_nanotron_cost(model, block) for block in model.blocks)
+    return _running_cost(model.layer_blocks, costs, model.hidden_size * model.vocab_size, chunks)
+
+
+@lru_cache(maxsize=4096)
+def _running_cost(layer_blocks: tuple[int, ...], costs: tuple[int, ...], head: int, chunks: int) -> tuple[int, ...]:
+    """By the cost of each distinct block and of the head; embedding, final norm and loss cost nothing."""
+    total = sum(costs[kind] for kind in layer_blocks) + head
     layout = [0] * chunks
     chunk, so_far = 0, 0
-    for cost in costs:
+    for kind in layer_blocks:
         layout[chunk] += 1
-        so_far += cost
+        so_far += costs[kind]
         chunk += so_far * chunks > total * (chunk + 1)
     return tuple(layout)
 
