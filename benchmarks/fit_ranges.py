@@ -76,6 +76,8 @@ FRAMEWORKS: Final = {
     "framework.deepspeed.gather_bandwidth": Range(0.1, 1.0),
     "framework.deepspeed.operator_overhead": Range(0.5, 4.0),
     "framework.nanotron.operator_overhead": Range(0.5, 4.0),
+    # DistributedDataParallel overlaps, but its launch script leaves the GPU one queue (CUDA_DEVICE_MAX_CONNECTIONS=1).
+    "framework.nanotron.data_parallel_overlap": Range(0.0, 1.0),
     # Two small messages over TCP for each rank, one after the other, and a gathered fingerprint.
     "framework.nanotron.barrier_seconds": Range(0.0, 1e-3),
     "framework.nanotron.step_seconds": Range(1e-3, 5e-2),
