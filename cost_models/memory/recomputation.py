@@ -10,6 +10,8 @@ import numpy as np
 from cost_models.architecture import Block, FeedForward, Linear
 from cost_models.distinct import distinct_rows
 from cost_models.memory.saved import Saved, saved_by_block
+from cost_models.memory.saved_attention import more_before_recomputed_core
+from cost_models.memory.saved_feed_forward import dispatched_tokens
 from cost_models.memory.tokens import Tokens, tokens
 from cost_models.problem import Problem
 from cost_models.quantisation import DEQUANTISED_BYTES, fp4_share, is_quantised, largest_matrix
@@ -71,13 +73,13 @@ def _kept(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     per_operator = table.is_choice("activation_checkpointing", "selective") & (table.recompute_modules == 0)
     kept: FloatColumn = np.select(
         [table.is_choice("activation_checkpointing", "full"), modules, per_operator],
-        [np.minimum(boundary, saved.total), _without_modules(saved, at), _per_operator(block, saved, at)],
+        [np.minimum(boundary, saved.total), _without_modules(block, saved, at), _per_operator(block, saved, at)],
         saved.total,
     )
     return kept
 
 
-def _without_modules(saved: Saved, at: Tokens) -> FloatColumn:
+def _without_modules(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     """Megatron-Core's --recompute-modules: each drops what lies between its input and its output."""
 
     def drop(module: str) -> BoolColumn:
@@ -87,9 +89,10 @@ def _without_modules(saved: Saved, at: Tokens) -> FloatColumn:
     expert = saved.router + saved.expert_input + saved.expert_hidden + saved.expert_activated
     moe = drop("moe") & (saved.router > 0)
     mlp = drop("mlp") & (saved.router == 0)
+    core = saved.attention_core - more_before_recomputed_core(block.attention, at)
     return (
         saved.total
-        - np.where(drop("core_attn"), saved.attention_core, 0.0)
+        - np.where(drop("core_attn"), core, 0.0)
         - np.where(drop("mla_up_proj") & (saved.latents > 0), saved.queries_keys_values, 0.0)
         - np.where(drop("layernorm"), saved.norm_outputs, 0.0)
         - np.where(mlp, dense, 0.0)
@@ -107,18 +110,27 @@ def _per_operator(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     known = 1.0 - fp4_share(at.table)
     # torch.compile keeps no output that backward does not read: one that is only added to the residual stream.
     normed = block.norms > (1 if block.parallel_residual else 1 + len(block.attentions))
-    for position, linear in enumerate(w for w in block.linears if w.copies == 1):
+    # The router's product is always recomputed (per_op_sac_force_recompute_mm_shapes_by_fqns).
+    for position, linear in enumerate(w for w in block.linears if w.copies == 1 and w.name != "router"):
         if position % 2 == 0:
             only_added = (linear.name in _TO_THE_RESIDUAL_STREAM) and not normed
             read = np.where(at.table.compile, 0.0, 1.0) if only_added else 1.0
             outputs = outputs + known * read * _output(linear, at)
+    # A scattered sum is an operator of the list, too; a compiled block reads it in forward only.
+    reduced = sum(w.name in _TO_THE_RESIDUAL_STREAM and w.copies == 1 for w in block.linears)
+    scattered = (at.tensor < 1.0) & at.table.sequence_parallel & ~(at.table.compile & (not normed))
+    whole = at.problem.model.hidden_size * at.element * at.count
+    outputs = outputs + np.where(scattered, reduced * whole * at.residual, 0.0)
     if block.experts:
-        outputs = outputs + saved.expert_input
+        # What tokens bring to the experts' ranks and back.
+        exchanged = 2.0 * at.element * at.problem.model.hidden_size * dispatched_tokens(block.experts, at)
+        outputs = outputs + np.where(at.table.expert_parallel_size > 1, exchanged, 0.0)
     return np.minimum(outputs, saved.total)
 
 
 def _output(linear: Linear, at: Tokens) -> FloatColumn:
-    share = {"column": at.tensor, "row": at.residual, "none": at.residual}[linear.split]
+    # Partial sums of a row-parallel matrix are whole until they are reduced.
+    share = {"column": at.tensor, "row": np.ones_like(at.tensor), "none": at.residual}[linear.split]
     return at.element * linear.out_features * at.count * share
 
 

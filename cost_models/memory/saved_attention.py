@@ -28,7 +28,7 @@ def kept_by_attention(attention: Attention, at: Tokens) -> dict[str, FloatColumn
     else:
         values = attention.key_value_heads * attention.value_head_dim
         # Plain attention expands keys and values to all heads; those of a single head need no copy for one sample.
-        whole = at.fused | ((attention.key_value_heads == 1) & (at.table.micro_batch_size == 1))
+        whole = at.eager & (attention.key_value_heads == 1) & (at.table.micro_batch_size == 1)
         inputs = queries + np.where(whole, keys + values, queries + output) + _widened(attention, at)
         core = attention.heads * at.keys * _score_bytes(attention, at)
     inputs = inputs + _behind_values(attention, at)
@@ -47,6 +47,21 @@ def kept_by_attention(attention: Attention, at: Tokens) -> dict[str, FloatColumn
         heads = (attention.heads + attention.key_value_heads) * statistics_bytes(at)
         parts["queries_keys_values"] = parts["queries_keys_values"] + (normed * (queries + keys) + heads) * inner
     return parts
+
+
+def more_before_recomputed_core(attention: Attention, at: Tokens) -> FloatColumn:
+    """Bytes of queries, keys and values that Megatron's recomputation of core attention keeps more than the core does.
+
+    Not yet expanded; but values are a view of the tensor that queries and keys came from before they were rotated
+    (megatron/core/transformer/attention.py; latent attention makes them contiguous).
+    """
+    queries, keys = attention.heads * attention.head_dim, attention.key_value_heads * attention.head_dim
+    values = attention.key_value_heads * attention.value_head_dim
+    rotated = at.problem.model.position_embeddings == "rotary" and attention.latent is None
+    more = float(queries + keys) if rotated else 0.0
+    if at.problem.workload.attention != "flash":
+        more += keys + values - queries - attention.heads * attention.value_head_dim
+    return at.element * more * at.count * at.tensor
 
 
 def _widened(attention: Attention, at: Tokens) -> FloatColumn:

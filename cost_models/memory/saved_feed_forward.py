@@ -44,20 +44,26 @@ def _before_last(part: FeedForward, at: Tokens) -> FloatColumn:
     return read
 
 
+def dispatched_tokens(part: MixtureOfExperts, at: Tokens) -> FloatColumn:
+    """Rows that the experts of one rank work on."""
+    seen = part.experts_per_token * at.problem.workload.expert_imbalance
+    each = np.where(at.eager & at.plain.computes_all_experts, part.experts, seen)
+    return at.count * at.residual * each * at.table.expert_tensor_parallel_size
+
+
 def kept_by_experts(part: MixtureOfExperts, at: Tokens) -> dict[str, FloatColumn]:
     """By the fields of `Saved`."""
-    table, hidden_size = at.table, at.problem.model.hidden_size
+    hidden_size = at.problem.model.hidden_size
     tuning = at.problem.workload.fine_tuning
     routed = part.routed
     local = at.count * at.residual
-    split = table.expert_tensor_parallel_size
-    seen = part.experts_per_token * at.problem.workload.expert_imbalance
-    dispatched = local * np.where(at.eager & at.plain.computes_all_experts, part.experts, seen) * split
-    inner = dispatched * routed.hidden / split
+    dispatched = dispatched_tokens(part, at)
+    inner = dispatched * routed.hidden / at.table.expert_tensor_parallel_size
     zero = np.zeros_like(local)
     hidden, activated = kept_by_feed_forward(part.shared, at) if part.shared else (zero, zero)
-    # Un-fused experts scale their outputs by the router's weight, which keeps them.
-    scaled = np.where(at.fused, 0.0, at.element) * hidden_size * dispatched
+    # Un-fused experts scale their outputs by the router's weight, which keeps them; torchtitan does it in fp32
+    # (torchtitan/models/moe, either side of the experts).
+    scaled = np.where(at.fused, 0.0, np.where(at.eager, at.element, 4.0)) * hidden_size * dispatched
     gate = np.where(at.eager & at.plain.clamped_gate, 3.0, 0.0) * at.element
     expert_hidden = _before_last(routed, at) + gate
     if part.shared_gate:
@@ -77,8 +83,11 @@ def _router(part: MixtureOfExperts, at: Tokens) -> FloatColumn:
     """Bytes of a token."""
     # fp32 logits and probabilities, and the map of tokens to experts
     fused = 3.0 * 4.0 * part.experts
-    # fp32 probabilities; experts of a token, the order by experts, that over tokens, and the way back; the weights
-    orders = part.experts_per_token * (4.0 * _INDEX_BYTES + at.element)
+    probabilities = 4.0 * part.experts
+    # Experts of a token, their order and the tokens in it, with fp32 weights before and after they are normalised.
+    partly = probabilities + part.experts_per_token * (3.0 * _INDEX_BYTES + 2.0 * 4.0)
+    # The same, the way back, and rounded weights.
+    plain = probabilities + part.experts_per_token * (4.0 * _INDEX_BYTES + at.element)
     copied = 4.0 * at.problem.model.hidden_size if at.plain.fp32_router else 0.0
-    plain = 4.0 * part.experts + orders + np.where(at.stream < 4.0, copied, 0.0)
-    return np.where(at.eager, plain, fused)
+    plain = plain + np.where(at.stream < 4.0, copied, 0.0)
+    return np.where(at.fused, fused, np.where(at.eager, plain, partly))
