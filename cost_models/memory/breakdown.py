@@ -22,17 +22,19 @@ def peak_parts(lasting: Lasting, passing: StageActivations, peak: Peak) -> tuple
     """
     buffers = lasting.buffers
     held = lasting.early_gradients + lasting.weight_copies + passing.saved + passing.pending + passing.received
+    held = held + passing.logits
     block = np.maximum(passing.working + buffers.product, buffers.block - passing.one_layer)
     moments = {
-        "forward": held + buffers.forward,
+        "forward": held + buffers.forward + lasting.forward_copies,
+        "loss_forward": held + buffers.loss + passing.loss_forward + lasting.head_copies + lasting.forward_copies,
         "loss": held + buffers.loss + passing.losses + lasting.head_copies,
         "head": held + buffers.head + passing.head + lasting.head_copies,
         "backward": held
         + lasting.head_gradients
         + np.maximum(np.maximum(buffers.backward, buffers.next - passing.one_layer) + block, buffers.leaving),
-        "last": lasting.late_gradients + passing.one_layer + block + buffers.late,
-        "end": lasting.gradients + buffers.end,
-        "step": lasting.gradients + lasting.step_gradients + lasting.step_states + buffers.optimizer,
+        "last": passing.logits + lasting.late_gradients + passing.one_layer + block + buffers.late,
+        "end": passing.logits + lasting.gradients + buffers.end,
+        "step": passing.logits + lasting.gradients + lasting.step_gradients + lasting.step_states + buffers.optimizer,
     }
     names = list(moments)
     largest = np.argmax(np.stack([*moments.values()]), axis=0)
@@ -40,9 +42,12 @@ def peak_parts(lasting: Lasting, passing: StageActivations, peak: Peak) -> tuple
     def at(*which: str) -> FloatColumn:
         return np.isin(largest, [names.index(name) for name in which]).astype(np.float64)
 
-    early = at("forward", "loss", "head", "backward")
+    early = at("forward", "loss_forward", "loss", "head", "backward")
     parts = {
-        "parameters": lasting.parameters + early * lasting.weight_copies + at("loss", "head") * lasting.head_copies,
+        "parameters": lasting.parameters
+        + early * lasting.weight_copies
+        + at("loss_forward", "loss", "head") * lasting.head_copies
+        + at("forward", "loss_forward") * lasting.forward_copies,
         "gradients": early * lasting.early_gradients
         + at("backward") * lasting.head_gradients
         + at("last") * lasting.late_gradients
@@ -52,8 +57,12 @@ def peak_parts(lasting: Lasting, passing: StageActivations, peak: Peak) -> tuple
         "activations": early * passing.saved
         + at("last") * passing.one_layer
         + at("backward", "last") * passing.working,
-        "logits": early * passing.pending + at("loss") * passing.losses + at("head") * passing.head,
+        "logits": passing.logits
+        + early * passing.pending
+        + at("loss") * passing.losses
+        + at("loss_forward") * passing.loss_forward
+        + at("head") * passing.head,
     }
     rest = np.maximum(peak.allocated - lasting.workspace - sum(parts.values()), 0.0)
-    moment = np.array([FORWARD, LOSS, LOSS, BACKWARD, BACKWARD, BACKWARD, OPTIMIZER])[largest]
+    moment = np.array([FORWARD, LOSS, LOSS, LOSS, BACKWARD, BACKWARD, BACKWARD, OPTIMIZER])[largest]
     return moment, {**parts, "communication_buffers": rest}

@@ -72,10 +72,13 @@ def buffers(
     shards: Sharding,
     element: FloatColumn,
     fresh: BoolColumn,
+    accumulated: BoolColumn,
+    recast: FloatColumn,
 ) -> Buffers:
     """Buffers of each stage row by moment.
 
-    `element`: (n,) bytes of the compute dtype; `fresh`: (n,) no gradients exist before backward makes them.
+    (n,) `element`: bytes of the compute dtype; `fresh`: no gradients exist before backward makes them; `accumulated`:
+    there are several micro-batches; `recast`: bytes of a weight's copy that recomputation makes.
     """
     row = stages.row
     trained_whole = weights.trainable_dense + weights.trainable_expert
@@ -86,7 +89,8 @@ def buffers(
     reducing = _reducing(table, stages, trained, shards, element)
     in_place = flag(table, "weight_gradient_placeholders") | (number(table, "bucket_bytes_per_gradient") > 0)
     made = _made(table, trained, shards, element, fresh, in_place, row)
-    moments = {name: fixed + gathered[name] + reducing[name] for name in gathered}
+    outside = _outside_buckets(table, accumulated)[row] * trained_whole
+    moments = {name: fixed + outside + gathered[name] + reducing[name] for name in gathered}
     return Buffers(
         forward=moments["forward"],
         loss=moments["loss"],
@@ -94,10 +98,11 @@ def buffers(
         leaving=moments["leaving"] + made["leaving"],
         backward=moments["backward"],
         next=moments["next"],
-        product=np.where(in_place, 0.0, element)[row] * np.minimum(block.down[row], trained_whole),
+        product=np.where(in_place, 0.0, element)[row] * np.minimum(block.down[row], trained_whole)
+        + recast[row] * trained.block,
         block=reducing["block"],
         late=moments["late"],
-        end=np.maximum(moments["end"] + made["end"], fixed + reducing["gone"]),
+        end=np.maximum(moments["end"] - outside + made["end"], fixed + reducing["gone"]),
         optimizer=fixed,
         pooled=_pooled(table, row, stored, shards, element),
     )
@@ -216,6 +221,14 @@ def _made(
         "leaving": (each + cast)[row] * trained.last,
         "end": np.where(plain & ~fresh, kept, 0.0)[row] * trained.first,
     }
+
+
+def _outside_buckets(table: StrategyTable, accumulated: BoolColumn) -> FloatColumn:
+    """Bytes of a gradient beside its bucket until the last micro-batch makes it a view of it: under no_sync() autograd
+    makes a new one (torch/csrc/distributed/c10d/reducer.cpp, mark_variable_ready_dense)."""
+    apart = flag(table, "gradients_beside_buckets") & table.gradient_as_bucket_view & (table.zero_stage == 0)
+    many = table.data_parallel_size * table.context_parallel_size > 1
+    return np.where(apart & many & accumulated, dtype_bytes(table.gradient_dtype), 0.0)
 
 
 def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn) -> FloatColumn:

@@ -11,7 +11,7 @@ import numpy as np
 from cost_models.memory.breakdown import peak_parts
 from cost_models.memory.buffers import Buffers
 from cost_models.memory.in_flight import depth_column
-from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, LastingNeeds, lasting_bytes
+from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, LastingNeeds, kept_casts, lasting_bytes
 from cost_models.memory.loss import loss_head
 from cost_models.memory.overhead import CONTEXT_BYTES, fragmentation_bytes, stuck_fragmentation_bytes
 from cost_models.memory.peak import Peak, stage_peak
@@ -127,7 +127,7 @@ class _Priced:
         # What has been reserved stays so: the most that the moments before the step or the step itself leave.
         fragmentation = fragmentation_bytes(sums.expandable, peak.within, peak.transient, NO_STEP)
         pooled = np.maximum(sums.pooled_gradients - peak.kept, 0.0) + sums.pooled_buffers
-        reserved = np.maximum(peak.within + fragmentation + pooled, sums.step_reserved)
+        reserved = np.maximum(peak.within + fragmentation + pooled, sums.step_reserved + (peak.step - sums.step))
         allocated = peak.allocated
         stuck = stuck_fragmentation_bytes(sums.expandable, allocated)
         outside = sums.outside + self.context
@@ -158,7 +158,7 @@ class _Priced:
 
 
 def _price(problem: Problem, table: StrategyTable, stages: StageRows) -> _Priced:
-    lasting = share(table, stages, LASTING_COLUMNS, problem.micro_batches(table) > 1)
+    lasting = share(table, stages, LASTING_COLUMNS, problem.micro_batches(table) > 1, kept_casts(problem, table))
     passing = share(table, stages, PASSING_COLUMNS, depth_column(problem, table), offloaded_share(table))
     of_lasting, needs = lasting_bytes(problem, lasting.table, lasting.stages)
     of_passing, per_layer, on_host = _passing_bytes(problem, passing.table, passing.stages)

@@ -60,7 +60,7 @@ LASTING_COLUMNS: Final = (
     "checkpoint_loading",
     "checkpoint_saving",
 )
-"""All that `lasting_bytes` reads of a strategy, besides whether micro-batches are accumulated."""
+"""All that `lasting_bytes` reads of a strategy, besides whether micro-batches are accumulated and `kept_casts`."""
 
 _FP32_BYTES: Final = 4.0
 _EITHER_LAYOUT: Final = ("blackwell",)
@@ -88,6 +88,8 @@ class Lasting:
     """Kept gradients of the head, which exist before any block's, where none existed before backward."""
     late_gradients: FloatColumn
     """What is kept when the last block's backward begins: all but its own and the embedding's."""
+    forward_copies: FloatColumn
+    """16-bit copies of checkpointed layers, which autocast drops when forward is over."""
     head_copies: FloatColumn
     """The 16-bit copy of the head's matrix, from its forward to its backward."""
     buffers: Buffers
@@ -116,8 +118,10 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
     block = block_weights(problem, table)
     weights = local_weights(problem, table, stages, ends)
     states = state_bytes(problem, table, stages, weights, shards)
-    fresh = _fresh_gradients(problem, table)
+    accumulated = problem.micro_batches(table) > 1
+    fresh = _fresh_gradients(table, accumulated)
     cast = _cast_bytes(problem, table)
+    casts_kept = kept_casts(problem, table)
     last = np.where(stages.last, ends.last[row], 0.0)
     new = np.where(fresh, dtype_bytes(table.gradient_dtype), 0.0) / np.where(shards.gradients, shards.dense_ranks, 1.0)
     last_made = (new * block.total)[row] + np.where(stages.first, (new * ends.trainable_first)[row], 0.0)
@@ -129,14 +133,18 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
             (shards.gradients & flag(table, "reduces_on_own_stream"))[row], states.gradients, 0.0
         ),
         optimizer_states=states.optimizer_states,
-        weight_copies=(_copy_bytes(problem, table) + cast)[row] * weights.matrices
+        weight_copies=(_copy_bytes(problem, table) + cast * casts_kept)[row] * weights.matrices
         + _adapter_copies(problem, table, stages),
         step_gradients=states.step_gradients,
         step_states=_step_states(problem, table, stages, weights, block),
         head_gradients=np.where(stages.last, (new * ends.trainable_last)[row], 0.0),
         late_gradients=np.maximum(states.gradients - last_made, 0.0),
+        forward_copies=(cast * (1.0 - casts_kept))[row] * weights.matrices,
         head_copies=cast[row] * last,
-        buffers=buffers(table, stages, weights, block, ends, shards, compute_bytes(table), fresh),
+        buffers=buffers(
+            *(table, stages, weights, block, ends, shards, compute_bytes(table), fresh, accumulated),
+            np.where(casts_kept < 1.0, cast, 0.0),
+        ),
         outside=communicator_bytes(table)[row],
         workspace=workspace_bytes(problem, table, stages),
         expandable=table.expandable_segments[row],
@@ -158,12 +166,12 @@ def _least_spared(
     )
 
 
-def _fresh_gradients(problem: Problem, table: StrategyTable) -> BoolColumn:
+def _fresh_gradients(table: StrategyTable, accumulated: BoolColumn) -> BoolColumn:
     """Gradients that do not exist before the backward at the peak: set to None after each step, one micro-batch."""
     many = table.data_parallel_size * table.context_parallel_size > 1
     # Views of buckets, which stay.
     views = flag(table, "gradients_beside_buckets") & many & table.gradient_as_bucket_view & (table.zero_stage == 0)
-    fresh: BoolColumn = ~stage_flags(table, "persistent_gradients") & ~views & (problem.micro_batches(table) == 1)
+    fresh: BoolColumn = ~stage_flags(table, "persistent_gradients") & ~views & ~accumulated
     return fresh
 
 
@@ -188,6 +196,13 @@ def _cast_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
     )
     frozen = problem.workload.fine_tuning is not None
     return np.where(cast & (not frozen), 2.0, 0.0)
+
+
+def kept_casts(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """(n,) share of the layers whose 16-bit copies are kept for backward: recomputation casts weights again."""
+    casts = flag(table, "autocast_weight_copies") & ~table.is_choice("activation_checkpointing", "none")
+    share = np.minimum(table.checkpointed_layers, problem.model.layers) / problem.model.layers
+    return np.where(casts, 1.0 - share, 1.0)
 
 
 def _adapter_copies(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:

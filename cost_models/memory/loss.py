@@ -12,6 +12,8 @@ from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.vocabulary import padded_vocabulary, scored_rows, vocabulary_ranks
 
+_TORCH_FORWARD_COPIES = 2.0
+"""The fp32 logits and log-probabilities, beside the logits (torch's log_softmax)."""
 _TORCH_FP32_COPIES = 3.0
 """Log-probabilities, their gradient and that of the logits (torch's log_softmax and nll_loss)."""
 
@@ -22,8 +24,12 @@ class LossHead:
 
     peak: FloatColumn
     """While the loss of one micro-batch is worked out and differentiated."""
+    forward: FloatColumn
+    """While it is worked out."""
     backward: FloatColumn
     """In the backward of the head, without the gradient of its matrix."""
+    kept: FloatColumn
+    """Logits that the caller's variable holds until the next step's take their place."""
     pending: FloatColumn
     """What a further micro-batch keeps whose loss awaits backward (gpipe)."""
     final_norm: FloatColumn
@@ -35,9 +41,10 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
     hidden = problem.model.hidden_size
     scored = scored_rows(problem.model, table, at.count)
     logits = scored * padded_vocabulary(problem.model, table) / vocabulary_ranks(problem.model, table)
-    # The plain transformers loss is torch's and still holds the logits when it is differentiated.
+    # The plain transformers loss is torch's, and its output holds the logits.
     copies = np.where(at.eager, _TORCH_FP32_COPIES, number(table, "loss_fp32_copies"))
-    held = at.element * np.where(at.eager, 1.0, number(table, "loss_logit_copies"))
+    held = at.element * np.where(at.eager, 0.0, number(table, "loss_logit_copies"))
+    kept = np.where(at.eager, logits * at.element, 0.0)
     # A compiled loss reads the logits and writes their gradient, both in the compute dtype, and nothing between.
     compiled = table.compile & flag(table, "compiles_loss") & ~at.eager
     whole = logits * np.where(compiled, 2.0 * at.element, 4.0 * copies + held)
@@ -45,8 +52,9 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
     # input gathered again and the shard that the input's gradient is reduced to.
     inputs = hidden * at.count * at.element * (1.0 + np.where(table.sequence_parallel, 1.0 + at.residual, 0.0))
     inputs = inputs + _head_gradient(problem, table, at)
-    gradient = logits * at.element * np.where(at.eager, 2.0, 1.0) + inputs
+    gradient = logits * at.element + inputs
     peak = whole
+    forward = np.minimum(whole, logits * (at.element + 4.0 * _TORCH_FORWARD_COPIES))
     pending = logits * (at.element + 4.0)
     if problem.workload.fused_loss:
         # Liger-Kernel's fused linear cross-entropy (arXiv 2410.10989, section 3.2): chunks of about tokens x hidden
@@ -55,9 +63,11 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
         in_place = flag(table, "fused_loss_in_place")
         peak = np.where(in_place, gradient, chunk * (at.element + 4.0) + at.count * hidden * at.element)
         gradient = np.where(in_place, gradient, inputs)
+        kept = np.zeros_like(kept)
+        forward = peak
         pending = np.where(in_place, logits, at.count * hidden) * at.element
     norms = at.element * hidden * at.count * (at.residual + at.gathered)
-    return LossHead(peak, gradient, pending, norms)
+    return LossHead(peak, forward, gradient, kept, pending, norms)
 
 
 def _head_gradient(problem: Problem, table: StrategyTable, at: Tokens) -> FloatColumn:

@@ -37,12 +37,13 @@ class Peak:
 
 def stage_peak(sums: MomentSums, passing: ActivationSums) -> Peak:
     """The worst moments of every stage row."""
-    at_head = np.maximum(sums.loss + passing.losses, sums.head + passing.head)
+    at_loss = np.maximum(sums.loss + passing.losses, sums.loss_forward + passing.loss_forward)
+    at_head = np.maximum(at_loss, sums.head + passing.head)
     # A block's backward begins with its activations and ends with its gradients.
     block = np.maximum(passing.working + sums.product, sums.block - passing.one_layer)
     of_blocks = np.maximum(sums.first, sums.next - passing.one_layer) + block
     early = passing.held + np.maximum(np.maximum(sums.held, at_head), of_blocks)
-    late = np.maximum(sums.last + passing.one_layer + block, sums.end)
+    late = np.maximum(sums.last + passing.one_layer + block, sums.end) + passing.logits
     within = np.maximum(early, late)
     kept = np.where(late > early, sums.kept_late, sums.kept)
-    return Peak(sums.always + within, kept, within - kept, sums.step)
+    return Peak(sums.always + within, kept, within - kept, sums.step + passing.logits)

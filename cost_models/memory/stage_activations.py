@@ -51,6 +51,10 @@ class StageActivations:
     """Of micro-batches on the last stage whose loss awaits backward, besides the one under way."""
     losses: FloatColumn
     """Copies of the logits at the loss of one micro-batch, on the last stage."""
+    loss_forward: FloatColumn
+    """The same before the loss is differentiated."""
+    logits: FloatColumn
+    """Held from one loss to the next."""
     head: FloatColumn
     """In the backward of the head, on the last stage."""
     received: FloatColumn
@@ -102,6 +106,8 @@ def stage_activations(
         saved += np.where(stages.first, held.entering * image, 0.0)
     pending = np.where(stages.last, (held.leaving - 1.0) * loss.pending[row], 0.0)
     losses = np.where(stages.last, loss.peak[row], 0.0)
+    loss_forward = np.where(stages.last, loss.forward[row], 0.0)
+    logits = np.where(stages.last, loss.kept[row], 0.0)
     head = np.where(stages.last, loss.backward[row], 0.0)
     # Megatron-Core's loops still name the gradient that the micro-batch before sent to the previous stage; a received
     # gradient is the one that backward works on. Interleaved stages receive both sides' next tensors ahead of use.
@@ -110,4 +116,6 @@ def stage_activations(
     received = np.where((table.pipeline_parallel_size > 1)[row], received, 0.0)
     whole = at.element * problem.model.hidden_size * at.count
     received += np.where(table.sequence_parallel, number(table, "gather_buffers") * whole, 0.0)[row]
-    return StageActivations(saved, working + dropped, one_layer, pending, losses, head, received), on_host
+    return StageActivations(
+        saved, working + dropped, one_layer, pending, losses, loss_forward, logits, head, received
+    ), on_host

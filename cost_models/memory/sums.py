@@ -24,6 +24,8 @@ class MomentSums:
     held: FloatColumn
     """Where activations are all that comes to it: a block's forward, or the head's gradients on their way."""
     loss: FloatColumn
+    loss_forward: FloatColumn
+    """Before it is differentiated."""
     head: FloatColumn
     """The head's backward."""
     first: FloatColumn
@@ -62,13 +64,16 @@ class ActivationSums:
     working: FloatColumn
     one_layer: FloatColumn
     losses: FloatColumn
+    loss_forward: FloatColumn
+    logits: FloatColumn
     head: FloatColumn
 
 
 def activation_sums(passing: StageActivations) -> ActivationSums:
     """Sums of every stage row."""
-    held = passing.saved + passing.pending + passing.received
-    return ActivationSums(held, passing.working, passing.one_layer, passing.losses, passing.head)
+    held = passing.saved + passing.pending + passing.received + passing.logits
+    ends = (passing.losses, passing.loss_forward, passing.logits, passing.head)
+    return ActivationSums(held, passing.working, passing.one_layer, *ends)
 
 
 def moment_sums(lasting: Lasting) -> MomentSums:
@@ -83,8 +88,9 @@ def moment_sums(lasting: Lasting) -> MomentSums:
     fragmentation = fragmentation_bytes(lasting.expandable, step, buffers.optimizer, temporaries)
     return MomentSums(
         always=always,
-        held=np.maximum(kept + buffers.forward, after_head + buffers.leaving),
+        held=np.maximum(kept + buffers.forward + lasting.forward_copies, after_head + buffers.leaving),
         loss=with_head + buffers.loss,
+        loss_forward=with_head + buffers.loss + lasting.forward_copies,
         head=with_head + buffers.head,
         first=after_head + buffers.backward,
         next=after_head + buffers.next,

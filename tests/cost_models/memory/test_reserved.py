@@ -12,6 +12,8 @@ from cost_models.stages import all_stages
 from tests.cost_models.problems import h100, make_problem, resolved
 
 GIB = 2**30
+GATHERED = 2 * (128256 + 1) * 4096
+"""The buffer that final norm and head are gathered into: a pool of its own stream, which no other stream takes."""
 LLAMA = make_problem("llama-3-8b", h100(1), sequence_length=8192, global_batch_size=8)
 
 
@@ -25,7 +27,8 @@ def test_the_pool_of_reduced_gradients_stays_reserved_while_there_are_none() -> 
     found = estimated({"framework": "fsdp2", "activation_checkpointing": "selective", "compile": True})
     assert found.parts["gradients"][0] == 0
     slack = found.peak_reserved_bytes[0] - found.peak_allocated_bytes[0]
-    assert slack - 0.02 * found.peak_allocated_bytes[0] == pytest.approx(LLAMA.model.parameters * 4 / 8, rel=1e-6)
+    pooled = LLAMA.model.parameters * 4 / 8 + GATHERED
+    assert slack - 0.02 * found.peak_allocated_bytes[0] == pytest.approx(pooled, rel=1e-6)
 
 
 def test_nothing_is_kept_beside_gradients_that_exist() -> None:
@@ -35,7 +38,7 @@ def test_nothing_is_kept_beside_gradients_that_exist() -> None:
     found = estimate_memory(problem, table, all_stages(problem.model, table))
     assert found.parts["gradients"][0] > 0
     slack = found.peak_reserved_bytes[0] - found.peak_allocated_bytes[0]
-    assert slack == pytest.approx(0.02 * found.peak_allocated_bytes[0])
+    assert slack == pytest.approx(0.02 * found.peak_allocated_bytes[0] + GATHERED)
 
 
 def test_what_must_fit_does_not_hold_the_empty_pool() -> None:

@@ -1,0 +1,63 @@
+"""The steps that are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.torch_steps.models import Dims
+from benchmarks.torch_steps.steps import Step
+
+"""Published shapes with fewer layers: what comes and goes weighs the more."""
+LLAMA_1B = Dims(8, 2048, 32, 8, 8192, 128256)
+LLAMA_7B = Dims(8, 4096, 32, 32, 11008, 32000)
+LLAMA_8B = Dims(8, 4096, 32, 8, 14336, 128256)
+LLAMA_70B = Dims(10, 8192, 64, 8, 28672, 128256)
+
+
+def cases() -> Iterator[Step]:
+    """Every step, sharded and replicated."""
+    yield from _sharded()
+    yield from _replicated()
+
+
+def _sharded() -> Iterator[Step]:
+    def step(name: str, dims: Dims, length: int, ranks: int, micro_batches: int = 1, **strategy: Any) -> Step:
+        return Step(f"fsdp2-{name}", dims, length, ranks, {"framework": "fsdp2", **strategy}, micro_batches)
+
+    for checkpointing in ("none", "selective", "full"):
+        yield step(f"8b-{checkpointing}", LLAMA_8B, 8192, 8, activation_checkpointing=checkpointing)
+        yield step(f"7b-{checkpointing}", LLAMA_7B, 2048, 8, activation_checkpointing=checkpointing)
+        yield step(f"7b-2-{checkpointing}", LLAMA_7B, 2048, 8, activation_checkpointing=checkpointing, zero_stage=2)
+    for ranks in (64, 256):
+        yield step(f"8b-{ranks}-selective", LLAMA_8B, 8192, ranks, activation_checkpointing="selective")
+        yield step(f"70b-{ranks}-full", LLAMA_70B, 8192, ranks, activation_checkpointing="full")
+    yield step("70b-64-short", LLAMA_70B, 1024, 64, activation_checkpointing="full")
+    yield step("8b-2-full", LLAMA_8B, 4096, 16, activation_checkpointing="full", zero_stage=2)
+    yield step("8b-short", LLAMA_8B, 512, 8, micro_batch_size=1)
+    yield step("8b-batch-4", LLAMA_8B, 2048, 8, micro_batch_size=4, activation_checkpointing="full")
+    yield step("8b-hsdp", LLAMA_8B, 4096, 64, data_parallel_replicate_size=8, activation_checkpointing="full")
+    yield step("8b-accumulated", LLAMA_8B, 4096, 8, 4, activation_checkpointing="full")
+    yield step("7b-accumulated", LLAMA_7B, 512, 8, 2)
+    yield step("1b-full", LLAMA_1B, 1024, 8, activation_checkpointing="full")
+    yield step("1b-short", LLAMA_1B, 256, 64, activation_checkpointing="full")
+    yield step("1b-none", LLAMA_1B, 4096, 8)
+
+
+def _replicated() -> Iterator[Step]:
+    def step(name: str, dims: Dims, length: int, ranks: int, micro_batches: int = 1, **strategy: Any) -> Step:
+        return Step(f"ddp-{name}", dims, length, ranks, {"framework": "ddp", **strategy}, micro_batches)
+
+    for dtype in ("fp32", "bf16"):
+        for view in (False, True):
+            for kernels in ("eager", "partly-fused"):
+                fields = {"parameter_dtype": dtype, "gradient_as_bucket_view": view, "kernels": kernels}
+                name = f"1b-{kernels}-{dtype}{'-view' if view else ''}"
+                yield step(name, LLAMA_1B, 1024, 8, **fields)
+                yield step(f"{name}-short", LLAMA_1B, 128, 8, **fields)
+                yield step(f"{name}-full", LLAMA_1B, 4096, 8, **fields, activation_checkpointing="full")
+                yield step(f"{name}-accumulated", LLAMA_1B, 512, 8, 4, **fields)
+    for kernels in ("eager", "partly-fused"):
+        yield step(f"7b-{kernels}", LLAMA_7B, 1024, 8, parameter_dtype="bf16", kernels=kernels)
+        yield step(f"7b-{kernels}-alone", LLAMA_7B, 4096, 1, parameter_dtype="bf16", kernels=kernels)
+        yield step(f"7b-{kernels}-autocast-alone", LLAMA_7B, 2048, 1, kernels=kernels)

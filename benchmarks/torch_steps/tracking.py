@@ -1,0 +1,86 @@
+"""A step under fake tensors, a fake process group and PyTorch's own MemTracker; the moment of the peak besides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Peak of a step in bytes, what it is made of, and when it is."""
+
+    peak_bytes: int
+    moment: str
+    """`forward`, `loss` (head and loss, both ways), `backward` or `optimizer`."""
+    split: dict[str, int]
+    before_bytes: int
+    """Before the step: what lasts from one to the next."""
+
+
+class Tracker(MemTracker):
+    """Notes besides what ran when the peak rose. (FSDPMemTracker takes no groups of several modules.)"""
+
+    phase = "forward"
+    moment = "forward"
+
+    def _update_peak_stats(self, peak_state: Any) -> None:
+        before = self._peak_mem.get(_CPU, 0)
+        super()._update_peak_stats(peak_state)
+        if self._peak_mem.get(_CPU, 0) > before:
+            self.moment = self.phase
+
+
+@contextmanager
+def fake_ranks(shape: tuple[int, ...]) -> Iterator[DeviceMesh]:
+    """Rank 0 of a mesh that does not communicate, with fake tensors."""
+    dist.init_process_group("fake", rank=0, world_size=math.prod(shape), store=FakeStore())
+    try:
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
+        with FakeTensorMode():
+            yield mesh
+    finally:
+        dist.destroy_process_group()
+
+
+def measure(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step: Callable[[Tracker], None],
+    buckets: Mapping[int, Tensor] | None = None,
+) -> Measured:
+    """The second step: the first has made the optimizer's states and `buckets`, which last besides.
+
+    `step` sets the tracker's phase as it goes.
+    """
+    for _ in range(2):
+        tracker = Tracker()
+        tracker.track_external(model, optimizer, *(buckets or {}).values())
+        with tracker:
+            before = _total(tracker.get_tracker_snapshot("current"))
+            step(tracker)
+        snapshot = tracker.get_tracker_snapshot("peak")[_CPU]
+        measured = Measured(
+            peak_bytes=snapshot["Total"],
+            moment=tracker.moment,
+            split={getattr(kind, "value", kind): size for kind, size in snapshot.items() if size and kind != "Total"},
+            before_bytes=before,
+        )
+    return measured
+
+
+def _total(snapshot: dict[torch.device, dict[Any, int]]) -> int:
+    return snapshot.get(_CPU, {}).get("Total", 0)
