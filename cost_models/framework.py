@@ -162,6 +162,8 @@ class Framework:
     """Bytes of a gradient in buckets that stay beside fp32 gradients where there is data parallelism."""
     compiles_loss: bool
     """`compile` covers the loss."""
+    embeddings_step_in_fp32: bool
+    """8-bit Adam keeps fp32 moments of embeddings."""
     adapters_in_fp32: bool
     """Adapters beside 16- or 4-bit weights are fp32, and so are their gradients and states."""
     fused_loss_in_place: bool

@@ -85,6 +85,7 @@ DDP = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    embeddings_step_in_fp32=True,  # transformers' Trainer (GlobalOptimManager)
     adapters_in_fp32=True,  # PEFT: autocast_adapter_dtype
     fused_loss_in_place=False,
     states_follow_weights=True,

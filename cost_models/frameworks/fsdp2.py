@@ -85,6 +85,7 @@ FSDP2 = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=True,  # torchtitan/components/loss.py build_cross_entropy_loss
+    embeddings_step_in_fp32=False,
     adapters_in_fp32=False,
     fused_loss_in_place=False,
     states_follow_weights=True,

@@ -90,6 +90,7 @@ MEGATRON_LM = Framework(
     attention_output_copied=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
+    embeddings_step_in_fp32=False,
     adapters_in_fp32=False,
     fused_loss_in_place=True,  # Transformer Engine: pytorch/triton/cross_entropy.py (--cross-entropy-fusion-impl te)
     states_follow_weights=False,

@@ -85,6 +85,7 @@ NANOTRON = Framework(
     attention_output_copied=False,  # _RowLinearAsyncCommunication saves the view
     bucket_bytes_per_gradient=2,  # DistributedDataParallel's 16-bit buckets under FP32GradientAccumulator
     compiles_loss=False,
+    embeddings_step_in_fp32=False,
     adapters_in_fp32=False,
     fused_loss_in_place=False,
     states_follow_weights=False,

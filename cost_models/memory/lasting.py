@@ -63,6 +63,7 @@ LASTING_COLUMNS: Final = (
 """All that `lasting_bytes` reads of a strategy, besides whether micro-batches are accumulated and `kept_casts`."""
 
 _FP32_BYTES: Final = 4.0
+_FOREACH_WITH_TEMPORARIES: Final = ("adamw", "adam", "muon")
 _EITHER_LAYOUT: Final = ("blackwell",)
 """GPUs whose products take fp8 operands in either layout: weights with one scale a tensor need no transposed copy
 (Transformer Engine's is_non_tn_fp8_gemm_supported: compute capability 10.0 to 11.x)."""
@@ -218,7 +219,7 @@ def _step_states(
 ) -> FloatColumn:
     trained = weights.trainable_dense + weights.trainable_expert
     if problem.workload.optimizer not in MATRIX_OPTIMIZERS:
-        each = _step_bytes(table)
+        each = _step_bytes(problem, table)
         if problem.workload.fine_tuning is None:
             return each[stages.row] * trained
         wider = np.where(each > 0, np.maximum(_FP32_BYTES - each, 0.0), 0.0)
@@ -228,12 +229,15 @@ def _step_states(
     if problem.workload.optimizer == "muon":
         # Whole matrices, whatever is sharded; AdamW steps the others.
         others = trained - matrix_elements(problem, table, stages)
-        return one_by_one + _step_bytes(table)[stages.row] * others
+        return one_by_one + _step_bytes(problem, table)[stages.row] * others
     return one_by_one / _shard_ranks(table)[stages.row]
 
 
-def _step_bytes(table: StrategyTable) -> FloatColumn:
-    """torch's foreach Adam makes the square roots of all second moments at once (torch/optim/adam.py)."""
+def _step_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
+    """torch's foreach Adam makes the square roots of all second moments at once (torch/optim/adam.py); SGD and
+    bitsandbytes' 8-bit kernels update in place."""
+    if problem.workload.optimizer not in _FOREACH_WITH_TEMPORARIES:
+        return np.zeros(len(table))
     here = table.is_choice("offload", "none", "activations")
     return np.where(
         flag(table, "foreach_optimizer") & here, dtype_bytes(table.optimizer_state_dtype), 0.0

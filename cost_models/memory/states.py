@@ -13,7 +13,7 @@ import numpy as np
 
 from cost_models.memory.facts import dtype_bytes, flag, number, stored_bytes
 from cost_models.memory.moments import ADAFACTOR_STATE_BYTES, MATRIX_OPTIMIZERS, largest_tensor_states, spared_moments
-from cost_models.memory.weights import LocalWeights, adapter_weights, stage_sums
+from cost_models.memory.weights import LocalWeights, adapter_weights, end_weights, stage_sums
 from cost_models.problem import Problem
 from cost_models.quantisation import CONSTANT_BYTES, is_quantised, quantised_weights
 from cost_models.stages import StageRows
@@ -130,7 +130,12 @@ def state_bytes(
         adapters = fp32_adapters(problem, table, stages)
         parameters += (_FP32_BYTES - trained_bytes)[row] * adapters
         gradients += (_FP32_BYTES - gradient_bytes)[row] * adapters
-        states += (_fp32_moments(problem, table) - per_moment(problem, table))[row] * adapters
+        if problem.workload.optimizer not in ("adafactor", "adamw-8bit"):
+            states += (_fp32_moments(problem) - per_moment(problem, table))[row] * adapters
+    if problem.workload.optimizer == "adamw-8bit":
+        wider = np.where(flag(table, "embeddings_step_in_fp32"), _fp32_moments(problem) - per_state, 0.0) * states_here
+        embedding = np.where(stages.first, end_weights(problem, table).trainable_first[row], 0.0)
+        states += total(wider, shards.states, embedding, np.zeros_like(embedding))
     if problem.workload.optimizer in MATRIX_OPTIMIZERS:
         spared = spared_moments(problem, table, stages, weights, per_moment(problem, table))
         states -= total(states_here, shards.states, spared.dense, spared.expert)
@@ -151,12 +156,9 @@ def fp32_adapters(problem: Problem, table: StrategyTable, stages: StageRows) -> 
     return np.where(wide, adapter_weights(problem, table, stages), 0.0)
 
 
-def _fp32_moments(problem: Problem, table: StrategyTable) -> FloatColumn:
-    """Bytes of the moments of a fp32 weight: those of autograd's dtype, where the optimizer has none of its own."""
-    optimizer = problem.workload.optimizer
-    if optimizer in ("adafactor", "adamw-8bit"):
-        return per_moment(problem, table)
-    return np.full(len(table), MOMENTS[optimizer] * _FP32_BYTES)
+def _fp32_moments(problem: Problem) -> float:
+    """Bytes of the moments of a weight in fp32."""
+    return MOMENTS[problem.workload.optimizer] * _FP32_BYTES
 
 
 def _frozen_gradients(

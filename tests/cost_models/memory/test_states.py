@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cost_models.memory.lasting import lasting_bytes
 from cost_models.memory.states import sharding, state_bytes, state_bytes_per_weight
 from cost_models.memory.weights import LocalWeights, adapter_split, end_weights, local_weights
 from cost_models.stages import all_stages
@@ -121,3 +122,23 @@ def test_flat_parameters_mix_frozen_weights_and_adapters() -> None:
     blocks = sum(problem.model.layers_parameters)
     adapters = 32 * 8 * 4 * 4096
     assert found == [blocks + adapters, 2 * blocks + adapters]
+
+
+@pytest.mark.parametrize(("optimizer", "temporaries"), [("adamw", 4.0), ("adamw-8bit", 0.0), ("sgd-momentum", 0.0)])
+def test_only_adam_makes_temporaries_of_all_weights(optimizer: str, temporaries: float) -> None:
+    problem = make_problem("gpt-2-xl", h100(1), sequence_length=1024, optimizer=optimizer)
+    table = resolved(problem, {"framework": "ddp"})
+    lasting, _ = lasting_bytes(problem, table, all_stages(problem.model, table))
+    assert lasting.step_states[0] == temporaries * problem.model.parameters
+
+
+@pytest.mark.parametrize(("framework", "embedding_bytes"), [("ddp", 8.0), ("fsdp2", 2 * (1 + 4 / 256))])
+def test_transformers_steps_embeddings_in_fp32_beside_eight_bit_states(framework: str, embedding_bytes: float) -> None:
+    problem = make_problem("llama-3-8b", h100(1), optimizer="adamw-8bit")
+    table = resolved(problem, {"framework": framework, "zero_stage": 0})
+    stages = all_stages(problem.model, table)
+    weights = local_weights(problem, table, stages, end_weights(problem, table))
+    found = state_bytes(problem, table, stages, weights, sharding(problem, table)).optimizer_states[0]
+    embedding = 128256 * 4096
+    others = problem.model.parameters - embedding
+    assert found == pytest.approx(embedding_bytes * embedding + 2 * (1 + 4 / 256) * others)
