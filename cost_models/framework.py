@@ -158,6 +158,8 @@ class Framework:
     """`fused` kernels include the product of a gated activation; else its factors are kept too."""
     attention_output_copied: bool
     """The output projection reads a copy of what the attention kernel wrote."""
+    newest_attention: bool
+    """Its attention kernels are written for each generation (cuDNN, FlashAttention-3); else FlashAttention-2."""
     bucket_bytes_per_gradient: float
     """Bytes of a gradient in buckets that stay beside fp32 gradients where there is data parallelism."""
     compiles_loss: bool

@@ -83,6 +83,7 @@ DDP = Framework(
     flattens_weights=False,
     gated_product_fused=True,
     attention_output_copied=False,
+    newest_attention=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,
     embeddings_step_in_fp32=True,  # transformers' Trainer (GlobalOptimManager)

@@ -20,7 +20,7 @@ from cost_models.time.communication import case_groups
 from cost_models.time.data_parallel import data_parallel_traffic, exposed_seconds
 from cost_models.time.device import device_of
 from cost_models.time.ends import embedding_seconds, head_seconds
-from cost_models.time.flops import model_flops, recompute_flops
+from cost_models.time.flops import model_flops, recompute_flops, skipped_flops
 from cost_models.time.layers import layer_seconds
 from cost_models.time.offload import activation_seconds, parameter_seconds
 from cost_models.time.optimizer import optimizer_seconds
@@ -69,7 +69,8 @@ def estimate_time(
     needed = np.full(len(table), model_flops(problem))
     peak = device.linear_peak(table.precision)
     done = needed + recompute_flops(problem, picked, cases)[pipeline]
-    held, step_seconds = below_ceiling(parts, fastest_seconds(needed, done, peak, problem.cluster.gpus))
+    fastest = fastest_seconds(needed, done - skipped_flops(problem), peak, problem.cluster.gpus)
+    held, step_seconds = below_ceiling(parts, fastest)
     return TimeEstimate(
         parts=held,
         step_seconds=step_seconds,

@@ -24,6 +24,9 @@ class KernelCoefficients:
     gemm_depth: float
     head_dim_depth: float
     attention_depth: float
+    flash_backward: float
+    biased_flash: float
+    sgemm: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,6 @@ class GenerationCoefficients:
     gemm: float
     gemm_fp8: float
     flash_forward: float
-    flash_backward: float
     plain_flash: float
 
 

@@ -35,18 +35,20 @@ class Device:
 
     def linear_rate(self, precision: IntColumn) -> FloatColumn:
         """FLOP/s that large linear layers reach."""
-        low = np.isin(np.array(PRECISIONS), ("fp8", "nvfp4"))
-        share = np.where(low, self.generation.gemm_fp8, self.generation.gemm)
-        rate: FloatColumn = self.linear_peak(precision) * share[precision]
-        return rate
+        return self.linear_peak(precision) * self._share(LINEAR_PEAK)[precision]
 
     def wide_rate(self, precision: IntColumn) -> FloatColumn:
         """FLOP/s that large products in 16 bit (or fp32) reach."""
-        return self.wide_peak(precision) * self.generation.gemm
+        return self.wide_peak(precision) * self._share(WIDE_PEAK)[precision]
 
     def memory_seconds(self, byte_count: FloatColumn) -> FloatColumn:
         """Streaming kernels: bytes over the bandwidth that they reach."""
         return byte_count / (self.gpu.memory_bytes_per_s * self.kernels.memory_efficiency)
+
+    def _share(self, names: dict[str, str]) -> FloatColumn:
+        """What large products reach of the peak, by precision."""
+        shares = {"fp8": self.generation.gemm_fp8, "fp4": self.generation.gemm_fp8, "fp32": self.kernels.sgemm}
+        return np.array([shares.get(names[choice], self.generation.gemm) for choice in PRECISIONS])
 
     def _peak(self, names: dict[str, str], precision: IntColumn) -> FloatColumn:
         # NaN where the GPU has no such peak: rules refuse those strategies before they come here.

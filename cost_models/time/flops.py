@@ -14,6 +14,7 @@ from cost_models.architecture import Attention, Block, MixtureOfExperts
 from cost_models.problem import Problem
 from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code
 from cost_models.time.cases import LayerCases
+from cost_models.time.operators import visible_span
 from cost_models.time.picked_stages import PickedStages
 from cost_models.time.precision import recomputed_products
 
@@ -49,6 +50,20 @@ def model_flops(problem: Problem) -> float:
     adapters = sum(_adapter_parameters(model.blocks[kind], problem) for kind in model.layer_blocks)
     head_work = (6 if "head" in fine_tuning.modules_to_save else 4) * head
     return problem.workload.tokens * (4 * matrices + head_work + 6 * adapters + attention)
+
+
+def skipped_flops(problem: Problem) -> float:
+    """Of `model_flops`, those of masked keys, which flash kernels do not work out."""
+    if problem.workload.attention != "flash":
+        return 0.0
+    sequence = float(problem.workload.sequence_length)
+    skipped = 0.0
+    for kind in problem.model.layer_blocks:
+        for attention in problem.model.blocks[kind].attentions:
+            reach = min(sequence, float(attention.window)) if attention.window else sequence
+            span = float(visible_span(np.array([sequence]), causal=attention.causal, window=attention.window)[0])
+            skipped += attention_flops(attention, sequence) * (1 - span / reach)
+    return 3 * problem.workload.tokens * skipped
 
 
 def recompute_flops(problem: Problem, picked: PickedStages, cases: LayerCases) -> FloatColumn:

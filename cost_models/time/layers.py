@@ -171,10 +171,12 @@ def _work(
 
 def _core(problem: Problem, block: Block, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
     """Kernels of all attentions of the block; an encoder's output is as long as the decoder's input."""
-    kernel = _flash if problem.workload.attention == "flash" else _eager
+    flash = problem.workload.attention == "flash"
+    rate = _flash_rate(problem, cases, device)
     forward, backward = np.zeros(len(cases)), np.zeros(len(cases))
     for attention in block.attentions:
-        seconds = kernel(attention_shape(attention, cases), cases, device)
+        shape = attention_shape(attention, cases)
+        seconds = flash_seconds(shape, rate, device) if flash else _eager(shape, cases, device)
         forward, backward = forward + seconds[0], backward + seconds[1]
     return forward, backward
 
@@ -194,10 +196,17 @@ def attention_shape(attention: Attention, cases: LayerCases) -> AttentionShape:
     )
 
 
-def _flash(shape: AttentionShape, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
-    forward, backward = flash_seconds(shape, device.wide_peak(cases.table.precision), device)
-    reached = np.where(cases.fused, 1.0, device.generation.plain_flash)
-    return forward / reached, backward / reached
+def _flash_rate(problem: Problem, cases: LayerCases, device: Device) -> FloatColumn:
+    """The peak, as far as the kernel that a framework calls can use it.
+
+    Kernels with a position bias were Triton's (llm-foundry, attn_impl triton) before FlashAttention 2.4 had them.
+    """
+    second = device.generation.plain_flash
+    newest = cases.fact("newest_attention")
+    biased = problem.model.position_embeddings == "alibi"
+    reached = second * device.kernels.biased_flash if biased else np.where(newest, 1.0, second)
+    rate: FloatColumn = device.wide_peak(cases.table.precision) * reached
+    return rate
 
 
 def _eager(shape: AttentionShape, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:

@@ -101,7 +101,8 @@ def flash_seconds(
     blocks = shape.batch_heads * np.ceil(shape.queries / ATTENTION_TILE)
     occupancy = blocks / (np.ceil(blocks / device.gpu.multiprocessors) * device.gpu.multiprocessors)
     ideal = shape.visible_flops / (peak_flops_per_s * min(head, 1.0) * row * occupancy)
-    return ideal / device.generation.flash_forward, BACKWARD_WORK * ideal / device.generation.flash_backward
+    forward = ideal / device.generation.flash_forward
+    return forward, BACKWARD_WORK * forward / kernels.flash_backward
 
 
 def eager_products(shape: AttentionShape) -> tuple[Gemm, Gemm]:

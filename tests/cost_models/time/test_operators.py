@@ -86,7 +86,14 @@ class TestAttention:
         products = 4 * 4096 * 131072 * 65536 * 128
         generation = a100().generation
         assert forward == pytest.approx(products / 312e12 / generation.flash_forward, rel=0.02)
-        assert backward / forward == pytest.approx(2.5 * generation.flash_forward / generation.flash_backward)
+        assert backward / forward == pytest.approx(2.5 / a100().kernels.flash_backward)
+
+    def test_rates_of_flash_attention_2_fall_with_the_row_as_its_benchmarks(self) -> None:
+        """H100, causal, forward, head size 128: arXiv 2407.08608 figure 5, TFLOP/s by length."""
+        published = {512: 191, 1024: 260, 2048: 298, 4096: 319, 8192: 333, 16384: 335}
+        ours = {length: length**2 / flash(length, length / 2)[0] for length in published}
+        for length, rate in published.items():
+            assert ours[length] / ours[16384] == pytest.approx(rate / published[16384], abs=0.07)
 
     def test_short_rows_reach_less(self) -> None:
         # Sixteen times the work takes less than sixteen times as long.
