@@ -83,6 +83,10 @@ class Framework:
     expandable_segments: bool
     """What the framework's own launch scripts give PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)."""
 
+    memory_error: float
+    """Standard deviation of log(measured / predicted) of a peak: root mean square over its published runs, the median
+    of their sources (benchmarks.validate), rounded up."""
+
     reduces_every_micro_batch: tuple[int, ...]
     """ZeRO stages at which gradients are reduced after every micro-batch (with a pipeline only after the last)."""
     reduces_after_backward: tuple[int, ...]

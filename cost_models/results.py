@@ -68,6 +68,8 @@ class MemoryEstimate:
     """By HOST_PARTS, (n,)."""
     nvme_bytes_per_node: FloatColumn
     """(n,)."""
+    relative_error: FloatColumn
+    """(n,) standard deviation of log(measured / predicted)."""
 
     @property
     def most_required_bytes(self) -> FloatColumn:
@@ -87,6 +89,7 @@ class MemoryNeeds:
     host_bytes_per_node: Mapping[str, FloatColumn]
     """By HOST_PARTS."""
     nvme_bytes_per_node: FloatColumn
+    relative_error: FloatColumn
 
 
 @dataclass(frozen=True)

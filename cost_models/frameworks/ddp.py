@@ -47,6 +47,7 @@ DDP = Framework(
     overlap_communication=True,
     gradient_as_bucket_view=False,  # torch's default keeps gradients beside the buckets
     expandable_segments=False,
+    memory_error=0.12,  # the median over all other frameworks: few runs of each tell all of their arguments
     reduces_every_micro_batch=(),  # no_sync() until the last micro-batch
     reduces_after_backward=(),
     hides_parameter_gather=False,

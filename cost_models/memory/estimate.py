@@ -10,6 +10,7 @@ import numpy as np
 
 from cost_models.memory.breakdown import peak_parts
 from cost_models.memory.buffers import Buffers
+from cost_models.memory.facts import number
 from cost_models.memory.in_flight import depth_column
 from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, LastingNeeds, kept_casts, lasting_bytes
 from cost_models.memory.loss import loss_head
@@ -69,6 +70,7 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
         device_load_peak_bytes=priced.load_bytes(),
         host_bytes_per_node=priced.host_bytes(),
         nvme_bytes_per_node=priced.lasting.on_strategies(priced.needs.nvme),
+        relative_error=number(table, "memory_error"),
     )
 
 
@@ -89,6 +91,7 @@ def memory_needs(problem: Problem, table: StrategyTable, stages: StageRows) -> M
         device_load_peak_bytes=priced.load_bytes(),
         host_bytes_per_node=priced.host_bytes(),
         nvme_bytes_per_node=priced.lasting.on_strategies(priced.needs.nvme),
+        relative_error=number(table, "memory_error"),
     )
 
 

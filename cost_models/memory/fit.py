@@ -12,9 +12,6 @@ from cost_models.problem import Problem
 from cost_models.results import MemoryEstimate, MemoryNeeds
 from cost_models.strategy import BoolColumn, FloatColumn
 
-RELATIVE_ERROR: Final = 0.08
-"""Standard deviation of log(measured / analytical), robust (1.48 times the median of its absolute value): 0.01 over
-SimuMax's B200 runs, 0.08 over Megatron-LM's functional tests, 0.12 over Qwen's fine-tuning table; their median."""
 _NORMAL: Final = NormalDist()
 _DEVIATIONS: Final = np.linspace(-8.0, 8.0, 1601)
 _PROBABILITIES: Final = np.array([_NORMAL.cdf(float(z)) for z in _DEVIATIONS])
@@ -30,11 +27,13 @@ class Fit:
     required_upper_bytes: FloatColumn
     """Bound of it at the confidence asked for."""
     fits: BoolColumn
+    relative_error: FloatColumn
+    """Standard deviation of log(measured / predicted): by framework (`Framework.memory_error`)."""
 
     @property
     def oom_probability(self) -> FloatColumn:
         """P(required > capacity)."""
-        deviations = np.log(self.required_bytes / self.capacity_bytes) / RELATIVE_ERROR
+        deviations = np.log(self.required_bytes / self.capacity_bytes) / self.relative_error
         probability: FloatColumn = np.interp(deviations, _DEVIATIONS, _PROBABILITIES)
         return probability
 
@@ -46,9 +45,9 @@ def fit(problem: Problem, memory: MemoryEstimate | MemoryNeeds, memory_confidenc
     """
     required = memory.most_required_bytes
     capacity = problem.cluster.capacity_bytes
-    upper = required * np.exp(_NORMAL.inv_cdf(memory_confidence) * RELATIVE_ERROR)
+    upper = required * np.exp(_NORMAL.inv_cdf(memory_confidence) * memory.relative_error)
     on_device = (upper <= capacity) & (memory.device_load_peak_bytes <= capacity)
-    return Fit(required, capacity, upper, on_device & _host_suffices(problem, memory))
+    return Fit(required, capacity, upper, on_device & _host_suffices(problem, memory), memory.relative_error)
 
 
 def _host_suffices(problem: Problem, memory: MemoryEstimate | MemoryNeeds) -> BoolColumn:

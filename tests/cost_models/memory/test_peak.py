@@ -257,6 +257,13 @@ class TestFit:
         assert not judged.fits[3]
         assert judged.fits[4]
 
+    def test_the_margin_is_that_of_the_framework(self) -> None:
+        found = estimated(LLAMA, {"framework": "megatron-lm"}, {"framework": "fsdp2"})
+        judged = fit(LLAMA, found, 0.9)
+        margins = np.log(judged.required_upper_bytes / judged.required_bytes)
+        # 1.2816 standard deviations
+        assert margins.tolist() == pytest.approx([0.05 * 1.2815516, 0.12 * 1.2815516])
+
     def test_offload_needs_a_host_that_is_known_and_large_enough(self) -> None:
         fields = {"framework": "deepspeed", "zero_stage": 2, "offload": "optimizer", "activation_checkpointing": "full"}
         known = make_problem("llama-3-8b", h100(1), global_batch_size=64)
