@@ -33,6 +33,9 @@ GEMM: Final = {
     "generation.hopper.gemm_fp8": Range(0.45, 0.71),
     "generation.blackwell.gemm": Range(0.45, 0.78),
     "generation.blackwell.gemm_fp8": Range(0.45, 0.76),
+    # What those shares are of the datasheet's peak at 1,000 W (B200), and half of it.
+    "generation.blackwell.gemm_flops_per_joule": Range(0.8e12, 1.8e12),
+    "generation.blackwell.fp8_flops_per_joule": Range(1.6e12, 3.6e12),
 }
 # FlashAttention-2 up to 73 % of an A100 forward, 64 % under a causal mask (arXiv 2307.08691 section 4.1, figure 5),
 # less in training; FlashAttention-3 and cuDNN up to 75 % of an H100 for half a second (arXiv 2407.08608 section 4.1),

@@ -43,10 +43,12 @@ class LinkCoefficients:
 
 @dataclass(frozen=True, slots=True)
 class GenerationCoefficients:
-    """Shares of the dense peak that one GPU generation reaches."""
+    """Shares of the dense peak that one GPU generation reaches, and what its power limit allows."""
 
     gemm: float
     gemm_fp8: float
+    gemm_flops_per_joule: float
+    fp8_flops_per_joule: float
     flash_forward: float
     plain_flash: float
 

@@ -35,20 +35,34 @@ class Device:
 
     def linear_rate(self, precision: IntColumn) -> FloatColumn:
         """FLOP/s that large linear layers reach."""
-        return self.linear_peak(precision) * self._share(LINEAR_PEAK)[precision]
+        return self._rates(LINEAR_PEAK)[precision]
 
     def wide_rate(self, precision: IntColumn) -> FloatColumn:
         """FLOP/s that large products in 16 bit (or fp32) reach."""
-        return self.wide_peak(precision) * self._share(WIDE_PEAK)[precision]
+        return self._rates(WIDE_PEAK)[precision]
+
+    def half_rate(self) -> float:
+        """FLOP/s that large products of bf16 reach, or of fp16 where there is none."""
+        return self._rate("bf16" if "bf16" in self.gpu.peak_flops_per_s else "fp16")
 
     def memory_seconds(self, byte_count: FloatColumn) -> FloatColumn:
         """Streaming kernels: bytes over the bandwidth that they reach."""
         return byte_count / (self.gpu.memory_bytes_per_s * self.kernels.memory_efficiency)
 
-    def _share(self, names: dict[str, str]) -> FloatColumn:
-        """What large products reach of the peak, by precision."""
-        shares = {"fp8": self.generation.gemm_fp8, "fp4": self.generation.gemm_fp8, "fp32": self.kernels.sgemm}
-        return np.array([shares.get(names[choice], self.generation.gemm) for choice in PRECISIONS])
+    def _rates(self, names: dict[str, str]) -> FloatColumn:
+        return np.array([self._rate(names[choice]) for choice in PRECISIONS])
+
+    def _rate(self, name: str) -> float:
+        """Share of a peak that products reach, and FLOP a joule at the power limit. CUDA cores, which fp32 uses, stay
+        below it; what products in fp4 take is not known, since one run speaks about them."""
+        own = {
+            "fp8": (self.generation.gemm_fp8, self.generation.fp8_flops_per_joule),
+            "fp4": (self.generation.gemm_fp8, np.inf),
+            "fp32": (self.kernels.sgemm, np.inf),
+        }
+        share, per_joule = own.get(name, (self.generation.gemm, self.generation.gemm_flops_per_joule))
+        peak = self.gpu.peak_flops_per_s.get(name, np.nan)
+        return float(np.minimum(peak * share, self.gpu.tdp_watts * per_joule))
 
     def _peak(self, names: dict[str, str], precision: IntColumn) -> FloatColumn:
         # NaN where the GPU has no such peak: rules refuse those strategies before they come here.

@@ -36,6 +36,18 @@ SOFTMAX: Final = (4.0, 6.0)
 """Scale, mask and softmax in one kernel."""
 PLAIN_SOFTMAX: Final = (20.0, 16.0)
 """Mask added, fp32 softmax, cast back."""
+UNFUSED_SOFTMAX_OPERATORS: Final = 6.0
+"""More where Megatron-LM's fused kernel does not take the shape: cast, scale, fill, softmax, cast back, for one."""
+FUSED_SOFTMAX_BATCH: Final = 4.0
+"""Of heads times samples, its kernel takes multiples (FusedScaleMaskSoftmax.is_kernel_available)."""
+FUSED_SOFTMAX_KEYS: Final = 16384.0
+"""At most (same function)."""
+CONTEXT_COPY: Final = (4.0, 4.0)
+"""Eager attention's output and its gradient, permuted and made contiguous."""
+JOINED_GRADIENTS: Final = 4.0
+"""Per element of queries, keys and values: where one product makes all three, their gradients are joined."""
+BIAS_GRADIENT: Final = 2.0
+"""Read per output element of a linear layer with a bias, whose gradient is a sum over the tokens."""
 EAGER_ATTENTION_OPERATORS: Final = (12.0, 16.0)
 """Operators of eager attention beside its two products: views, permutations, an output buffer, mask, softmax, copies
 (Megatron-LM's DotProductAttention; transformers' eager_attention_forward)."""
@@ -79,14 +91,27 @@ class ElementwiseTraffic:
 
 
 def elementwise_traffic(
-    model: ModelArchitecture, block: Block, shape: AttentionShape, cases: LayerCases, *, dropout: bool, flash: bool
+    model: ModelArchitecture,
+    block: Block,
+    shape: AttentionShape,
+    cases: LayerCases,
+    *,
+    dropout: bool,
+    flash: bool,
+    trained: bool,
 ) -> ElementwiseTraffic:
     """All element-wise work of one layer for one micro-batch."""
+    rest = _rest(model, block, cases, dropout=dropout)
+    backward = rest.backward
+    if trained:
+        backward = backward + BIAS_GRADIENT * _biased_elements(block, cases)
+    if not flash:
+        backward = backward + JOINED_GRADIENTS * cases.fused * _projected_elements(block, cases)
     return ElementwiseTraffic(
         norms=_norms(model, block, cases),
         activation=_activation(block, cases),
         core_attention=_softmax(shape, cases, len(block.attentions), dropout=dropout, flash=flash),
-        rest=_rest(model, block, cases, dropout=dropout),
+        rest=Traffic(rest.forward, backward, rest.operators),
     )
 
 
@@ -134,10 +159,17 @@ def _softmax(shape: AttentionShape, cases: LayerCases, attentions: int, *, dropo
         zero = np.zeros(len(cases))
         return Traffic(zero, zero, zero + attentions)
     elements = attentions * shape.batch_heads * shape.queries * shape.keys
-    forward, backward = _choose(cases, SOFTMAX, PLAIN_SOFTMAX)
+    context = attentions * shape.batch_heads * shape.queries * shape.value_head_dim
+    unfused = cases.fused & ((shape.batch_heads % FUSED_SOFTMAX_BATCH != 0) | (shape.keys > FUSED_SOFTMAX_KEYS))
+    one_kernel = (cases.fused & ~unfused) | cases.compiled
+    forward, backward = (np.where(one_kernel, *pair) for pair in zip(SOFTMAX, PLAIN_SOFTMAX, strict=True))
     more = DROPOUT if dropout else (0.0, 0.0)
     operators = np.where(cases.fused, EAGER_ATTENTION_OPERATORS[0], EAGER_ATTENTION_OPERATORS[1]) + dropout
-    return Traffic(elements * (forward + more[0]), elements * (backward + more[1]), attentions * operators)
+    return Traffic(
+        elements * (forward + more[0]) + context * CONTEXT_COPY[0],
+        elements * (backward + more[1]) + context * CONTEXT_COPY[1],
+        attentions * (operators + UNFUSED_SOFTMAX_OPERATORS * unfused),
+    )
 
 
 def _rest(model: ModelArchitecture, block: Block, cases: LayerCases, *, dropout: bool) -> Traffic:
@@ -162,3 +194,20 @@ def _rest(model: ModelArchitecture, block: Block, cases: LayerCases, *, dropout:
         backward = backward + moved * PERMUTE[1]
         operators = operators + np.where(cases.eager, 4.0 * block.feed_forward.experts / cases.expert, 16.0)
     return Traffic(forward, backward, operators)
+
+
+def _biased_elements(block: Block, cases: LayerCases) -> FloatColumn:
+    """Outputs of linear layers with a bias; that of a split row is added after the sum over ranks, on every rank."""
+    elements = np.zeros(len(cases))
+    for linear in block.linears:
+        if linear.bias and linear.copies == 1:
+            rows = cases.tokens / cases.tensor if linear.split == "column" else cases.shard_tokens
+            elements = elements + linear.out_features * rows
+    return elements
+
+
+def _projected_elements(block: Block, cases: LayerCases) -> FloatColumn:
+    """Queries, keys and values of one rank."""
+    width = sum(linear.out_features for linear in block.attention_linears if linear.name in {"q", "k", "v"})
+    elements: FloatColumn = width * cases.tokens / cases.tensor
+    return elements

@@ -35,7 +35,7 @@ BACKWARD_OPERATORS: Final = 1.25
 """Assumed: backward issues about twice the kernels, from C++ and without the modules' Python."""
 CHECKPOINT_OPERATORS: Final = 15.0
 """Assumed: a checkpointed layer saves and restores the states of the random generators and detaches its inputs."""
-COLLECTIVE_OPERATORS: Final = 4.0
+COLLECTIVE_OPERATORS: Final = 2.0
 """Assumed: a collective of torch.distributed costs the CPU as much as some operators (stream events, work objects)."""
 DEQUANTISATION_BYTES: Final = CODE_BYTES + DEQUANTISED_BYTES
 """Read and written for each weight, in forward and again in backward and recomputation."""
@@ -153,6 +153,9 @@ def _work(
     core = _core(problem, block, cases, device)
     part = block.feed_forward
     imbalance = workload.expert_imbalance
+    traffic = elementwise_traffic(
+        problem.model, block, shape, cases, dropout=workload.dropout > 0, flash=flash, trained=trained
+    )
     return _Work(
         attention=dense_linears(block.attention_linears, cases, device, trained=trained),
         dense=dense_linears(dense_feed_forward(part), cases, device, trained=trained),
@@ -160,7 +163,7 @@ def _work(
         if isinstance(part, MixtureOfExperts)
         else dense_linears((), cases, device, trained=trained),
         core=core,
-        traffic=elementwise_traffic(problem.model, block, shape, cases, dropout=workload.dropout > 0, flash=flash),
+        traffic=traffic,
         adapters=adapter_work(block, imbalance, cases, workload.fine_tuning, device),
         dequantised=is_quantised(problem),
         tensor=tensor_traffic(problem.model, block, cases, network, groups),

@@ -42,8 +42,7 @@ def step_products(rows: int, columns: int) -> Gemm:
 
 def matrix_seconds(linear: Linear, device: Device) -> float:
     """Products of one matrix at the rate of 16-bit products of their shape."""
-    peaks = device.gpu.peak_flops_per_s
-    rate = np.array([peaks.get("bf16", peaks.get("fp16", np.nan)) * device.generation.gemm])
+    rate = np.array([device.half_rate()])
     products = step_products(linear.in_features, linear.out_features)
     seconds = gemm_seconds(products, rate, np.array([ELEMENT_BYTES]), device)
     return STEPS * float(seconds.sum())

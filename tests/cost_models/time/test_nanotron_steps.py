@@ -44,7 +44,7 @@ class TestGradients:
 
     def test_without_it_they_hide_under_backward(self) -> None:
         hidden, bare = (part(4, "data_parallel", tensor_parallel_size=4, zero_stage=stage) for stage in (0, 1))
-        assert hidden < bare / 2
+        assert hidden < 0.8 * bare
 
 
 class TestBarriers:

@@ -1,0 +1,64 @@
+"""Bytes of memory-bound work against what the kernels read and write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cost_models.problem import Problem
+from cost_models.time.cases import LayerCases, layer_cases
+from cost_models.time.coefficients import default_coefficients
+from cost_models.time.elementwise import ElementwiseTraffic, elementwise_traffic
+from cost_models.time.layers import attention_shape
+from tests.cost_models.problems import a100, make_problem, megatron, resolved
+
+TOKENS, HIDDEN, HEADS = 2048.0, 12288.0, 96.0
+
+
+def gpt3() -> Problem:
+    return make_problem("gpt-3-175b", a100(8), sequence_length=2048, global_batch_size=64)
+
+
+def cases_of(problem: Problem, **fields: Any) -> LayerCases:
+    table = resolved(problem, megatron(8, 8, micro_batch_size=1, zero_stage=0, **fields))
+    return layer_cases(problem, table, default_coefficients())[0]
+
+
+def traffic(*, flash: bool = False, trained: bool = True, heads: float | None = None) -> ElementwiseTraffic:
+    problem = gpt3()
+    block, cases = problem.model.blocks[0], cases_of(problem)
+    shape = attention_shape(block.attention, cases)
+    if heads is not None:
+        shape.batch_heads[:] = heads
+    return elementwise_traffic(problem.model, block, shape, cases, dropout=False, flash=flash, trained=trained)
+
+
+class TestBiases:
+    def test_their_gradients_read_every_output_once(self) -> None:
+        """fc1 and qkv over 8 ranks, fc2 and the output projection on the tokens of a rank under sequence parallelism:
+        (4 + 3 + 1 + 1) outputs of the hidden size a token, 2 bytes each."""
+        with_biases, without = (traffic(trained=trained).rest.backward[0] for trained in (True, False))
+        assert with_biases - without == pytest.approx(2 * 9 * HIDDEN * TOKENS / 8)
+
+    def test_forward_adds_them_inside_other_kernels(self) -> None:
+        assert traffic(trained=True).forward[0] == traffic(trained=False).forward[0]
+
+
+class TestEagerAttention:
+    def test_joins_the_gradients_of_queries_keys_and_values(self) -> None:
+        eager, flash = (traffic(flash=flash).rest.backward[0] for flash in (False, True))
+        assert eager - flash == pytest.approx(4 * 3 * HIDDEN * TOKENS / 8)
+
+    def test_softmax_reads_and_writes_scores_and_copies_its_output(self) -> None:
+        scores, context = TOKENS**2 * HEADS / 8, HIDDEN * TOKENS / 8
+        core = traffic().core_attention
+        assert core.forward[0] == pytest.approx(4 * scores + 4 * context)
+        assert core.backward[0] == pytest.approx(6 * scores + 4 * context)
+
+    def test_the_fused_kernel_takes_four_rows_of_heads_at_a_time(self) -> None:
+        """FusedScaleMaskSoftmax.is_kernel_available; vTrain's runs with 2 heads a rank are 1 ms a layer slower than
+        those with 4."""
+        fused, plain = (traffic(heads=heads).core_attention for heads in (12.0, 10.0))
+        assert plain.forward[0] / 10 > 3 * fused.forward[0] / 12
+        assert plain.operators[0] - fused.operators[0] == 6
