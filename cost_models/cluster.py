@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 IntraNodeKind = Literal["nvlink", "pcie", "xgmi", "hccs"]
 InterNodeKind = Literal["infiniband", "roce", "efa", "ethernet"]
 Generation = Literal[
     "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4", "gaudi2", "gaudi3", "ascend"
 ]
+DIRECT_CARDS: Final = 4
+PROCESSORS: Final = 2
+"""Of a host for more cards than one processor's lanes can feed."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,17 @@ class Host:
         return self.pcie_bytes_per_s / self.pcie_shared_by
 
 
+def usual_path_gpus(gpus_per_node: int, link: IntraNodeLink) -> int:
+    """Cards behind one path to the host where nothing is stated.
+
+    The lanes of a processor feed four x16 cards directly; in hosts with more of them each processor has a PCIe switch
+    (`nvidia-smi topo` of eight RTX 4090: NVIDIA/nccl-tests issue 307).
+    """
+    if link.peer_to_peer or gpus_per_node <= DIRECT_CARDS:
+        return 1
+    return math.ceil(gpus_per_node / PROCESSORS)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """`nodes` hosts of `gpus_per_node` equal GPUs."""
@@ -122,6 +137,11 @@ class Cluster:
     def gpus(self) -> int:
         """All GPUs; a plan uses every one."""
         return self.nodes * self.gpus_per_node
+
+    @property
+    def host_path_gpus(self) -> int:
+        """Cards behind one path to the host, which all traffic takes where there is no peer-to-peer access."""
+        return usual_path_gpus(self.gpus_per_node, self.intra_node) if self.host is None else self.host.pcie_shared_by
 
     @property
     def capacity_bytes(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, TypeVar, cast
 
 from cost_models.catalog.hardware import ClusterPreset, cluster_preset
-from cost_models.cluster import Cluster, Gpu, Host
+from cost_models.cluster import Cluster, Gpu, Host, usual_path_gpus
 from cost_models.cluster_links import INTER_FIELDS, INTRA_FIELDS, resolve_inter_node, resolve_intra_node
 from cost_models.cluster_section import Loc, Section, shown
 from cost_models.gpu_input import GpuChoice, resolve_gpu
@@ -120,7 +120,7 @@ def _described(fields: Section) -> Cluster:
         nvlink_domain_gpus=domain,
         intra_node=intra_node,
         inter_node=inter_node,
-        host=_host(fields, choice, gpus_per_node),
+        host=_host(fields, choice, gpus_per_node, usual_path_gpus(gpus_per_node, intra_node)),
         gpu_free_memory_bytes=_free_memory_bytes(fields, choice.gpu),
         usd_per_gpu_hour=fields.number("usd_per_gpu_hour"),
         assumptions=tuple(fields.assumptions),
@@ -161,7 +161,7 @@ def _free_memory_bytes(fields: Section, gpu: Gpu) -> float | None:
     return free_gib * GIB
 
 
-def _host(fields: Section, choice: GpuChoice, gpus_per_node: int) -> Host | None:
+def _host(fields: Section, choice: GpuChoice, gpus_per_node: int, path_gpus: int) -> Host | None:
     if "host" not in fields:
         fields.assume("host", "unknown", "offload is not proposed")
         return None
@@ -202,8 +202,8 @@ def _host(fields: Section, choice: GpuChoice, gpus_per_node: int) -> Host | None
             host,
             "pcie_shared_by",
             host.integer("pcie_shared_by", most=gpus_per_node),
-            1,
-            "each GPU has its own path to the host",
+            path_gpus,
+            "each GPU has its own path to the host" if path_gpus == 1 else "a PCIe switch for each of two processors",
         ),
         cxl_bytes=cxl_gib * GIB,
         cxl_bytes_per_s=cxl_rate * GB,

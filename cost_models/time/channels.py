@@ -136,7 +136,8 @@ def _inside_bandwidth(cluster: Cluster, links: LinkCoefficients, group: Group) -
     link = cluster.intra_node
     bandwidth = link.bytes_per_s * links.intra_efficiency
     if not link.peer_to_peer:
-        bandwidth *= links.host_efficiency
+        # Through host memory (NCCL's SHM transport): as a card copies there, or as its share of the path to it.
+        bandwidth *= min(links.host_efficiency, 1 / cluster.host_path_gpus)
     column = np.full(group.size.shape, bandwidth)
     if link.nvlink_bridge is not None:
         bridged = group.per_domain <= link.nvlink_bridge.gpus

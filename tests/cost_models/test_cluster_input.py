@@ -173,6 +173,14 @@ class TestDefaults:
         assert cluster.nvlink_domain_gpus == 1
         assert (cluster.inter_node.kind, cluster.inter_node.bytes_per_s) == ("ethernet", 25 * GIGABIT_BYTES)
 
+    @pytest.mark.parametrize(("gpus", "behind_a_switch"), [(2, 1), (4, 1), (8, 4), (10, 5)])
+    def test_many_cards_without_peer_to_peer_share_a_path_to_the_host(self, gpus: int, behind_a_switch: int) -> None:
+        fields = {"nodes": 1, "gpus_per_node": gpus, "gpu": "rtx-3090-24gb"}
+        assert resolve_cluster(fields).host_path_gpus == behind_a_switch
+        assert resolve_cluster({**fields, "host": {"memory_gib": 64}}).host_path_gpus == behind_a_switch
+        assert resolve_cluster({**fields, "host": {"memory_gib": 64, "pcie_shared_by": 2}}).host_path_gpus == 2
+        assert resolve_cluster({**fields, "gpu": "l40s-48gb"}).host_path_gpus == 1
+
     def test_an_nvlink_module_may_be_wired_over_pcie(self) -> None:
         cluster = resolve_cluster({**MINIMAL, "intra_node": {"kind": "pcie"}})
         assert cluster.intra_node.bytes_per_s == 55 * GB

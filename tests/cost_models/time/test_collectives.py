@@ -97,12 +97,25 @@ class TestEfa:
 
 
 class TestPcie:
-    def test_without_peer_to_peer_bytes_cross_the_bus_twice(self) -> None:
-        fields = {"gpu": "rtx-4090-24gb", "inter_node": {"kind": "ethernet", "gbps_per_gpu": 10}}
+    def test_without_peer_to_peer_bytes_go_through_the_host(self) -> None:
+        fields = {"gpu": "rtx-4090-24gb", "gpus_per_node": 4}
         direct = {"kind": "pcie", "gb_per_s": 25, "peer_to_peer": True}
         through_host = direct | {"peer_to_peer": False}
-        fast = seconds(network(1, **fields, intra_node=direct), "all_gather", 8)
-        assert seconds(network(1, **fields, intra_node=through_host), "all_gather", 8) == pytest.approx(2 * fast)
+        fast = seconds(network(1, **fields, intra_node=direct), "all_gather", 4)
+        assert seconds(network(1, **fields, intra_node=through_host), "all_gather", 4) == pytest.approx(2 * fast)
+
+    @pytest.mark.parametrize(("shared_by", "gb_per_s"), [(1, 12.5), (2, 12.5), (4, 6.25)])
+    def test_cards_behind_one_path_to_the_host_share_it(self, shared_by: int, gb_per_s: float) -> None:
+        host = {"memory_gib": 256, "pcie_shared_by": shared_by}
+        net = network(1, gpu="rtx-4090-24gb", intra_node={"gb_per_s": 25}, host=host)
+        assert seconds(net, "all_gather", 8) == pytest.approx(7 / 8 * 8 / gb_per_s)
+
+    @pytest.mark.parametrize(("ranks", "milliseconds"), [(4, 81.048), (8, 89.176)])
+    def test_all_reduce_on_eight_4090(self, ranks: int, milliseconds: float) -> None:
+        """Public notes of June 2026, "8xRTX 4090 NCCL AllReduce Bandwidth": 256 MiB, two processors."""
+        net = Network(resolve_cluster({"nodes": 1, "gpus_per_node": 8, "gpu": "rtx-4090-24gb"}), default_coefficients())
+        group = net.channel(np.array([ranks]), np.array([1]))
+        assert net.all_reduce(group, np.array([256 * 2.0**20])) == pytest.approx(milliseconds / 1e3, rel=0.05)
 
     def test_bridged_pairs_use_their_bridge(self) -> None:
         bridge = {"kind": "pcie", "gb_per_s": 25, "nvlink_bridge": {"gpus": 2, "gb_per_s": 56}}
