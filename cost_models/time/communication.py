@@ -70,7 +70,10 @@ def tensor_traffic(
     sublayers = len(block.attentions) + _dense_feed_forward(block)
     one_pass = sublayers * np.where(cases.table.sequence_parallel, 2 * split, whole)
     hidden = cases.coefficient("hidden_tensor_traffic") * cases.table.overlap_communication
-    backward = one_pass * (1 - hidden)
+    # Megatron gathers a split input again for the weight gradient, under the product of the input gradient.
+    bare = cases.table.sequence_parallel & ~cases.table.overlap_communication
+    again = np.where(bare & cases.fact("regathers_sequence_parallel_inputs"), sublayers * split, 0.0)
+    backward = one_pass * (1 - hidden) + again
     forward = one_pass
     count: FloatColumn = sublayers * np.where(cases.table.sequence_parallel, 2.0, 1.0) * (cases.tensor > 1)
     if block.experts is not None:

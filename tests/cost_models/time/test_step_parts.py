@@ -104,7 +104,9 @@ class TestTraffic:
             timed(llama(), megatron(8, 1, activation_checkpointing=kind, overlap_communication=False))
             for kind in ("none", "full")
         )
-        assert 1.4 < full.parts["tensor_parallel"][0] / none.parts["tensor_parallel"][0] < 1.55
+        # Two collectives forward and three backward around each half of a layer, where nothing hides the input's second
+        # gather; both again forward.
+        assert full.parts["tensor_parallel"][0] / none.parts["tensor_parallel"][0] == pytest.approx(7 / 5, rel=0.03)
 
     def test_overlap_hides_data_parallel_traffic(self) -> None:
         shown, hidden = (
