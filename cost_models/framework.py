@@ -184,6 +184,9 @@ class Framework:
     """Tensor ranks send a part of the activations each and gather them again (arXiv 2104.04473 section 4.1)."""
     shards_whole_experts: bool
     """Stacked experts are sharded over experts while there are enough of them, so that some ranks hold one more."""
+    shards_quantisation_constants: bool
+    """Constants of NF4 weights are sharded with them (torchao's NF4Tensor); else they hang on the weight as plain
+    tensors, which no sharding knows (bitsandbytes' quant_state)."""
     frozen_weights_have_gradients: bool
     """A flat parameter that mixes frozen weights with adapters has a gradient of its full length, kept whole while
     micro-batches are accumulated without synchronisation (torch FSDP notes on freezing, and on no_sync)."""

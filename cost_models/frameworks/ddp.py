@@ -95,5 +95,6 @@ DDP = Framework(
     offloads_gradients=False,
     splits_pipeline_traffic=False,
     shards_whole_experts=False,
+    shards_quantisation_constants=False,
     frozen_weights_have_gradients=False,
 )

@@ -100,5 +100,6 @@ DEEPSPEED = Framework(
     offloads_gradients=True,
     splits_pipeline_traffic=False,
     shards_whole_experts=False,
+    shards_quantisation_constants=False,
     frozen_weights_have_gradients=False,
 )

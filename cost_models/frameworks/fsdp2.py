@@ -95,5 +95,6 @@ FSDP2 = Framework(
     offloads_gradients=True,
     splits_pipeline_traffic=False,
     shards_whole_experts=True,  # torchtitan: Shard(0), Shard(1) with more ranks than experts
+    shards_quantisation_constants=True,
     frozen_weights_have_gradients=False,
 )

@@ -100,5 +100,6 @@ MEGATRON_LM = Framework(
     offloads_gradients=False,
     splits_pipeline_traffic=True,
     shards_whole_experts=False,
+    shards_quantisation_constants=False,
     frozen_weights_have_gradients=False,
 )

@@ -114,8 +114,9 @@ def state_bytes(
         outside = weights.dense + weights.expert - weights.matrices
         parameters += total(wider, shards.weights, outside, np.zeros_like(outside))
     if is_quantised(problem):
-        # A quant_state hangs on its weight as plain tensors, which no sharding knows.
-        parameters += CONSTANT_BYTES * stage_sums(stages, [quantised_weights(b) for b in problem.model.blocks])
+        constants = CONSTANT_BYTES * stage_sums(stages, [quantised_weights(b) for b in problem.model.blocks])
+        divided = shards.weights & flag(table, "shards_quantisation_constants")
+        parameters += constants / np.where(divided, shards.dense_ranks, 1.0)[row]
     if problem.workload.fine_tuning is not None:
         parameters += trained(trained_bytes * on_device, shards.weights)
     secondary = table.secondary_shard_size > 1
