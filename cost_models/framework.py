@@ -122,6 +122,8 @@ class Framework:
     section 4.2.2); else the gathered output is kept."""
     gather_buffers: int
     """Buffers for whole activations that sequence parallelism gathers into and that stay."""
+    keeps_receive_buffers: bool
+    """Stages have a buffer of every micro-batch for what they receive, and keep them."""
     keeps_pipeline_outputs: bool
     """Outputs sent to the next stage stay until their backward."""
     weight_gradient_placeholders: bool

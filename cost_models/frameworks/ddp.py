@@ -64,6 +64,7 @@ DDP = Framework(
     foreach_optimizer=True,
     regathers_sequence_parallel_inputs=False,
     gather_buffers=0,
+    keeps_receive_buffers=False,
     keeps_pipeline_outputs=True,
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,

@@ -69,6 +69,7 @@ DEEPSPEED = Framework(
     foreach_optimizer=False,  # FusedAdam
     regathers_sequence_parallel_inputs=True,  # Megatron-style modules
     gather_buffers=0,
+    keeps_receive_buffers=False,
     keeps_pipeline_outputs=True,
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,

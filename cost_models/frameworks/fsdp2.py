@@ -64,6 +64,7 @@ FSDP2 = Framework(
     foreach_optimizer=False,  # torchtitan: fused
     regathers_sequence_parallel_inputs=False,  # DTensor keeps the gathered input
     gather_buffers=0,
+    keeps_receive_buffers=True,  # torch.distributed.pipelining
     keeps_pipeline_outputs=True,  # fwd_cache
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,  # torchao casts on the fly

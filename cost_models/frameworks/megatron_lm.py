@@ -69,6 +69,7 @@ MEGATRON_LM = Framework(
     foreach_optimizer=False,  # Apex / TE FusedAdam
     regathers_sequence_parallel_inputs=True,
     gather_buffers=0,
+    keeps_receive_buffers=False,
     keeps_pipeline_outputs=False,  # deallocate_pipeline_outputs
     weight_gradient_placeholders=True,
     fp8_weight_copies=2,  # row- and column-wise (Transformer Engine)

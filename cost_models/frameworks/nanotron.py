@@ -64,6 +64,7 @@ NANOTRON = Framework(
     foreach_optimizer=False,  # torch_adam_is_fused
     regathers_sequence_parallel_inputs=True,  # tp_recompute_allgather
     gather_buffers=2,  # MemoryBuffer: allgather, allgather2
+    keeps_receive_buffers=False,
     keeps_pipeline_outputs=False,  # SendTensorToPipelineBuffer returns a dummy
     weight_gradient_placeholders=False,
     fp8_weight_copies=0,

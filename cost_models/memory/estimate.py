@@ -16,6 +16,7 @@ from cost_models.memory.lasting import LASTING_COLUMNS, Lasting, LastingNeeds, k
 from cost_models.memory.loss import loss_head
 from cost_models.memory.overhead import CONTEXT_BYTES, fragmentation_bytes, stuck_fragmentation_bytes
 from cost_models.memory.peak import Peak, stage_peak
+from cost_models.memory.received import buffered_micro_batches
 from cost_models.memory.recomputation import LAYER_COLUMNS, layer_activations
 from cost_models.memory.shared import Shared, share
 from cost_models.memory.stage_activations import StageActivations, offloaded_share, stage_activations
@@ -162,7 +163,8 @@ class _Priced:
 
 def _price(problem: Problem, table: StrategyTable, stages: StageRows) -> _Priced:
     lasting = share(table, stages, LASTING_COLUMNS, problem.micro_batches(table) > 1, kept_casts(problem, table))
-    passing = share(table, stages, PASSING_COLUMNS, depth_column(problem, table), offloaded_share(table))
+    depths = (depth_column(problem, table), buffered_micro_batches(problem, table))
+    passing = share(table, stages, PASSING_COLUMNS, *depths, offloaded_share(table))
     of_lasting, needs = lasting_bytes(problem, lasting.table, lasting.stages)
     of_passing, per_layer, on_host = _passing_bytes(problem, passing.table, passing.stages)
     return _Priced(

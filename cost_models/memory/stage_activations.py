@@ -11,6 +11,7 @@ from cost_models.architecture import ModelArchitecture
 from cost_models.memory.facts import flag, number
 from cost_models.memory.in_flight import in_flight
 from cost_models.memory.loss import LossHead
+from cost_models.memory.received import received_bytes
 from cost_models.memory.recomputation import LayerActivations
 from cost_models.memory.tokens import Tokens
 from cost_models.problem import Problem
@@ -109,11 +110,7 @@ def stage_activations(
     loss_forward = np.where(stages.last, loss.forward[row], 0.0)
     logits = np.where(stages.last, loss.kept[row], 0.0)
     head = np.where(stages.last, loss.backward[row], 0.0)
-    # Megatron-Core's loops still name the gradient that the micro-batch before sent to the previous stage; a received
-    # gradient is the one that backward works on. Interleaved stages receive both sides' next tensors ahead of use.
-    ahead = np.where(table.is_choice("pipeline_schedule", "interleaved"), 2.0 * boundary, 0.0)[row]
-    received = np.where(stages.first, ahead, np.maximum(ahead, boundary[row]))
-    received = np.where((table.pipeline_parallel_size > 1)[row], received, 0.0)
+    received = received_bytes(problem, table, stages, held, boundary)
     whole = at.element * problem.model.hidden_size * at.count
     received += np.where(table.sequence_parallel, number(table, "gather_buffers") * whole, 0.0)[row]
     return StageActivations(

@@ -1,0 +1,38 @@
+"""Tensors on their way between pipeline stages, besides those that are saved for backward."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cost_models.memory.facts import flag
+from cost_models.memory.in_flight import InFlight
+from cost_models.problem import Problem
+from cost_models.stages import StageRows
+from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
+
+
+def buffered_micro_batches(problem: Problem, table: StrategyTable) -> IntColumn:
+    """(n,) micro-batches that every model chunk has buffers for; 0 where buffers come and go."""
+    kept = flag(table, "keeps_receive_buffers") & (table.pipeline_parallel_size > 1)
+    return np.where(kept, problem.micro_batches(table), 0)
+
+
+def received_bytes(
+    problem: Problem, table: StrategyTable, stages: StageRows, held: InFlight, boundary: FloatColumn
+) -> FloatColumn:
+    """(m,) of a rank; `boundary` (n,) is what one micro-batch passes between stages."""
+    # Megatron-Core's loops still name the gradient that the micro-batch before sent to the previous stage; a received
+    # gradient is the one that backward works on. Interleaved stages receive both sides' next tensors ahead of use.
+    ahead = np.where(table.is_choice("pipeline_schedule", "interleaved"), 2.0, 0.0)[stages.row]
+    passing = np.where(stages.first, ahead, np.maximum(ahead, 1.0))
+    count = buffered_micro_batches(problem, table)[stages.row].astype(np.float64)
+    # torch.distributed.pipelining makes buffers of every micro-batch once, for what each chunk receives on either side
+    # (stage.py, _setup_forward_recv_info and _create_grad_recv_info). Those of micro-batches in flight are their saved
+    # inputs; those of finished ones hold their gradient until the next step (clear_runtime_states).
+    chunks = table.virtual_pipeline_size[stages.row].astype(np.float64)
+    inward, outward = chunks - stages.first, chunks - stages.last
+    finished = np.maximum(count - (held.entering + held.leaving) / 2.0, 0.0)
+    kept = 2.0 * inward * finished + outward * count
+    tensors = np.where(count > 0, kept, passing)
+    result: FloatColumn = np.where((table.pipeline_parallel_size > 1)[stages.row], tensors, 0.0) * boundary[stages.row]
+    return result
