@@ -25,6 +25,7 @@ def _row(kernels: str, case: Case | TitanCase | MegatronCase, left: Left) -> str
     if case.checkpointing == "none" and abs(left.hooked - left.alive) > 0.002 * left.alive:
         raise AssertionError(f"{case}: hooks saw {left.hooked}, alive are {left.alive}")
     fields: dict[str, Any] = {name: getattr(case, name) for name in FIELDS}
+    fields["compile"] = getattr(case, "compile", False)
     return json.dumps({"model": case.model, "kernels": kernels, **fields, "bytes": left.alive})
 
 

@@ -34,7 +34,7 @@ def flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: 
     return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal)[0]
 
 
-def _attention(
+def attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -76,7 +76,7 @@ def _rms_norm(read: torch.Tensor, _: Any, weight: torch.Tensor, **__: Any) -> to
 
 
 REPLACED: Mapping[Any, Callable[..., torch.Tensor]] = {
-    functional.scaled_dot_product_attention: _attention,
+    functional.scaled_dot_product_attention: attention,
     functional.dropout: _dropout,
     functional.rms_norm: _rms_norm,
 }

@@ -2,6 +2,7 @@
 
 Written anew after torchtitan/models (llama3, deepseek_v3, common/moe) and torchtitan/distributed/activation_checkpoint
 as of torchtitan 0.2, operator for operator where autograd saves something; a GPT block in the same manner beside them.
+Compiled blocks are traced and cut into forward and backward as torch.compile does, without running them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from cuda_kernels import CudaKernels
+from cuda_kernels import CudaKernels, attention
+from functorch.compile import min_cut_rematerialization_partition
 from recorder import Left, by_one_layer, left_by
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -41,6 +45,8 @@ class TitanCase:
     batch: int = 2
     sequence_length: int = 1024
     attention: str = "flash"
+    compile: bool = False
+    """Block by block, as torchtitan compiles."""
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
@@ -73,9 +79,7 @@ class GroupedQueryAttention(nn.Module):
         if self.rotary:
             q, k = rotate(q, table), rotate(k, table)
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
-        output = functional.scaled_dot_product_attention(
-            q, k, v, dropout_p=self.dropout, is_causal=True, enable_gqa=True
-        )
+        output = attention(q, k, v, dropout_p=self.dropout, is_causal=True, enable_gqa=True)
         return self.wo(output.transpose(1, 2).contiguous().view(batch, tokens, -1))
 
 
@@ -105,7 +109,7 @@ class MultiHeadLatentAttention(nn.Module):
         kv = self.wkv_b(self.kv_norm(latent)).view(batch, tokens, self.heads, -1)
         k_plain, v = kv.split([self.plain, self.value], dim=-1)
         k = torch.cat([k_plain, k_rotated.expand(-1, -1, self.heads, -1)], dim=-1)
-        output = functional.scaled_dot_product_attention(*(part.transpose(1, 2) for part in (q, k, v)), is_causal=True)
+        output = attention(*(part.transpose(1, 2) for part in (q, k, v)), is_causal=True)
         return self.wo(output.transpose(1, 2).contiguous().view(batch, tokens, -1))
 
 
@@ -208,37 +212,78 @@ def _policy(router: tuple[int, ...]) -> Callable[..., CheckpointPolicy]:
 
 def record_titan(case: TitanCase) -> Left:
     """Bytes of one block among others."""
+    if case.compile:
+        return _compiled(case)
     fewer, more = (_left(case, layers) for layers in (2, 3))
     return by_one_layer(fewer, more)
 
 
-def _left(case: TitanCase, layers: int) -> Left:
+def _built(case: TitanCase, layers: int) -> tuple[nn.ModuleList, Tensor, Tensor]:
+    """Blocks, what they read, and the table of rotations."""
     config = case.config
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[case.weights]
-    width = config.get(
-        "qk_rope_head_dim", config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
-    )
+    whole = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    width = config.get("qk_rope_head_dim", whole)
     with torch.device("meta"):
         blocks = nn.ModuleList(Block(config, case.dropout) for _ in range(layers)).to(dtype).train()
         table = torch.empty(case.sequence_length, 1, width // 2, dtype=torch.complex64)
         inputs = torch.empty(case.batch, case.sequence_length, config["hidden_size"], dtype=dtype, requires_grad=True)
-    experts = getattr(blocks[0].feed_forward, "experts", 0)
+    return blocks, inputs, table
+
+
+def _checkpointed(case: TitanCase, block: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    if case.checkpointing == "none":
+        return block
+    router = (case.config["hidden_size"], getattr(block.feed_forward, "experts", 0))
+    if case.checkpointing == "full":
+        return lambda x, table: checkpoint(block, x, table, use_reentrant=False)
+
+    def contexts() -> Any:
+        return create_selective_checkpoint_contexts(_policy(router))
+
+    return lambda x, table: checkpoint(block, x, table, use_reentrant=False, context_fn=contexts)
+
+
+def _left(case: TitanCase, layers: int) -> Left:
+    blocks, inputs, table = _built(case, layers)
 
     def run() -> Tensor:
         x = inputs * 1.0
         for block in blocks:
-            if case.checkpointing == "none":
-                x = block(x, table)
-                continue
-            selective = {}
-            if case.checkpointing == "selective":
-                policy = partial(create_selective_checkpoint_contexts, _policy((config["hidden_size"], experts)))
-                selective = {"context_fn": policy}
-            x = checkpoint(block, x, table, use_reentrant=False, **selective)
+            x = _checkpointed(case, block)(x, table)
         return x
 
     with torch.device("meta"), CudaKernels():
         return left_by(blocks, run)
+
+
+def _compiled(case: TitanCase) -> Left:
+    """What the forward graph hands to the backward graph of one block."""
+    blocks, inputs, table = _built(case, 1)
+    handed: list[Tensor] = []
+
+    def take(graph: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        outputs = graph.graph.find_nodes(op="output")[0].args[0][1:]
+        values = [(node.op, node.meta.get("val")) for node in outputs]
+        handed.extend(
+            value
+            for operation, value in values
+            if isinstance(value, Tensor) and not value.is_complex()
+            if operation != "placeholder" or value.shape == inputs.shape
+        )
+        return graph
+
+    torch._dynamo.reset()
+    backend = aot_autograd(
+        fw_compiler=take,
+        bw_compiler=lambda graph, _: graph,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=select_decomp_table(),
+    )
+    torch.compile(_checkpointed(case, blocks[0]), backend=backend, fullgraph=True)(inputs, table)
+    storages = {value.untyped_storage()._cdata: value.untyped_storage().nbytes() for value in handed}
+    size = sum(storages.values())
+    return Left(size, size)
 
 
 def titan_cases(configs: Mapping[str, Config]) -> Iterator[TitanCase]:
@@ -248,5 +293,7 @@ def titan_cases(configs: Mapping[str, Config]) -> Iterator[TitanCase]:
         for checkpointing in ("none", "selective", "full"):
             yield TitanCase(model, config, checkpointing)
         yield TitanCase(model, config, batch=1)
+        for checkpointing in ("none", "selective"):
+            yield TitanCase(model, config, checkpointing, compile=True)
         if model == "bert":
             yield TitanCase(model, config, dropout=0.1)

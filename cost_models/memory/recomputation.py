@@ -36,7 +36,7 @@ LAYER_COLUMNS: Final = (
 """Columns that decide the activations of a layer."""
 
 _TO_THE_RESIDUAL_STREAM: Final = ("o", "down")
-"""Matrices whose outputs a pre-norm block adds to what passes it by."""
+"""Matrices whose outputs a block adds to what passes it by."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,14 @@ def _per_operator(block: Block, saved: Saved, at: Tokens) -> FloatColumn:
     outputs = outputs + len(block.attentions) * at.element * heads * at.count * at.tensor
     # NVFP4 products are operators of torchao's own, which the policy does not know: recomputed.
     known = 1.0 - fp4_share(at.table)
-    # torch.compile keeps no output that backward does not read: one that is only added to the residual stream.
+    # torch.compile keeps no output that backward does not read: one that is only added to the residual stream. What
+    # attention adds is read once more, by the second norm of a block that is not parallel.
     normed = block.norms > (1 if block.parallel_residual else 1 + len(block.attentions))
+    last = _TO_THE_RESIDUAL_STREAM if block.parallel_residual else ("down",)
     # The router's product is always recomputed (per_op_sac_force_recompute_mm_shapes_by_fqns).
     for position, linear in enumerate(w for w in block.linears if w.copies == 1 and w.name != "router"):
         if position % 2 == 0:
-            only_added = (linear.name in _TO_THE_RESIDUAL_STREAM) and not normed
+            only_added = linear.name in last and not normed
             read = np.where(at.table.compile, 0.0, 1.0) if only_added else 1.0
             outputs = outputs + known * read * _output(linear, at)
     # A scattered sum is an operator of the list, too; a compiled block reads it in forward only.

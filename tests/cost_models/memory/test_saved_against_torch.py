@@ -46,6 +46,7 @@ def saved(row: dict[str, Any]) -> float:
         "precision": precision,
         "micro_batch_size": row["batch"],
         "activation_checkpointing": row["checkpointing"],
+        "compile": row["compile"],
     }
     table = resolved(problem, strategy)
     return float(estimate_memory(problem, table, all_stages(problem.model, table)).activation_bytes_per_layer[0])
