@@ -98,6 +98,12 @@ class LayerCases:
         return seconds
 
     @property
+    def autocast(self) -> BoolColumn:
+        """Where torch.autocast casts fp32 weights, and the fp32 stream of activations, for every product."""
+        wide = self.table.is_choice("parameter_dtype", "fp32") & ~self.table.is_choice("precision", "fp32")
+        return self.fact("casts_weights") & wide
+
+    @property
     def selective(self) -> BoolColumn:
         """Where activation checkpointing is selective."""
         return self.table.is_choice("activation_checkpointing", "selective")

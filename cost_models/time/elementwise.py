@@ -23,6 +23,14 @@ EAGER_RMSNORM: Final = (36.0, 60.0)
 """LlamaRMSNorm op by op in fp32: cast, square, mean, scale, cast back, weight; and its autograd."""
 RESIDUAL: Final = (6.0, 6.0)
 """Read both, write the sum; backward adds the two branches."""
+AUTOCAST_RESIDUAL: Final = (4.0, 4.0)
+"""More under autocast, where what a product gives in 16 bit is added to a stream in fp32: 4 + 2 read, 4 written."""
+AUTOCAST_LAYERNORM: Final = (4.0, 8.0)
+"""More there: layer_norm reads and writes fp32 (RMSNorm op by op does so anyway)."""
+AUTOCAST_INPUT: Final = (6.0, 6.0)
+"""There, per product that reads a norm's output: cast on its way in (4 + 2), its gradient on its way back. Query, key
+and value cast one each; inductor makes the casts in the kernel that writes the norm."""
+NORM_READERS: Final = frozenset({"q", "k", "v", "qkv", "q_down", "kv_down", "gate", "up", "router"})
 DROPOUT: Final = (2.0, 5.0)
 """More per dropped element: the mask, and a kernel of its own in backward."""
 ROTARY: Final = (4.0, 4.0)
@@ -129,8 +137,9 @@ def _norms(model: ModelArchitecture, block: Block, cases: LayerCases) -> Traffic
     if attention.norms:
         elements = elements + cases.tokens * width / cases.tensor
     unfused = cases.eager & (model.norm == "rmsnorm")
-    forward = np.where(unfused, EAGER_RMSNORM[0], NORM[0])
-    backward = np.where(unfused, EAGER_RMSNORM[1], NORM[1])
+    wide = cases.autocast & ~cases.compiled & (model.norm == "layernorm")
+    forward = np.where(unfused, EAGER_RMSNORM[0], NORM[0]) + AUTOCAST_LAYERNORM[0] * wide
+    backward = np.where(unfused, EAGER_RMSNORM[1], NORM[1]) + AUTOCAST_LAYERNORM[1] * wide
     operators = (block.norms + attention.norms) * np.where(unfused, 6.0, 1.0)
     return Traffic(elements * forward, elements * backward, operators)
 
@@ -176,8 +185,10 @@ def _rest(model: ModelArchitecture, block: Block, cases: LayerCases, *, dropout:
     more = DROPOUT if dropout else (0.0, 0.0)
     sublayers = 1.0 + len(block.attentions)
     residual = sublayers * cases.shard_tokens * model.hidden_size
-    forward = residual * (RESIDUAL[0] + more[0])
-    backward = residual * (RESIDUAL[1] + more[1])
+    cast = sum(linear.in_features for linear in block.linears if linear.name in NORM_READERS and linear.copies == 1)
+    inputs = cases.shard_tokens * cast * (cases.autocast & ~cases.compiled)
+    forward = residual * (RESIDUAL[0] + AUTOCAST_RESIDUAL[0] * cases.autocast + more[0]) + inputs * AUTOCAST_INPUT[0]
+    backward = residual * (RESIDUAL[1] + AUTOCAST_RESIDUAL[1] * cases.autocast + more[1]) + inputs * AUTOCAST_INPUT[1]
     operators = np.full(len(cases), sublayers + 2.0 * len(block.attentions))  # residuals, reshapes around attention
     if model.position_embeddings == "rotary":
         attention = block.attention

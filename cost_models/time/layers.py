@@ -37,6 +37,8 @@ CHECKPOINT_OPERATORS: Final = 15.0
 """Assumed: a checkpointed layer saves and restores the states of the random generators and detaches its inputs."""
 COLLECTIVE_OPERATORS: Final = 2.0
 """Assumed: a collective of torch.distributed costs the CPU as much as some operators (stream events, work objects)."""
+WEIGHT_CAST_BYTES: Final = 4.0 + 2.0
+"""Of an fp32 weight under autocast: read, and written in 16 bit."""
 DEQUANTISATION_BYTES: Final = CODE_BYTES + DEQUANTISED_BYTES
 """Read and written for each weight, in forward and again in backward and recomputation."""
 
@@ -224,7 +226,7 @@ def _forward(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
     if work.dequantised:
         casts = casts + DEQUANTISATION_BYTES * weights
     else:
-        casts = casts + np.where(cases.fact("casts_weights"), 6.0 * weights, 0.0)
+        casts = casts + np.where(cases.autocast, WEIGHT_CAST_BYTES * weights, 0.0)
     seconds: FloatColumn = (
         work.attention.forward
         + work.dense.forward

@@ -62,3 +62,36 @@ class TestEagerAttention:
         fused, plain = (traffic(heads=heads).core_attention for heads in (12.0, 10.0))
         assert plain.forward[0] / 10 > 3 * fused.forward[0] / 12
         assert plain.operators[0] - fused.operators[0] == 6
+
+
+class TestAutocast:
+    """DDP with fp32 weights against weights stored in 16 bit, 2,048 tokens."""
+
+    @staticmethod
+    def more(model: str, *, backward: bool, **fields: Any) -> float:
+        """Bytes that autocast adds, per token and hidden element."""
+        problem = make_problem(model, a100(1), sequence_length=2048, global_batch_size=8)
+        moved = []
+        for dtype in ("fp32", "bf16"):
+            table = resolved(problem, {"framework": "ddp", "micro_batch_size": 1, "parameter_dtype": dtype, **fields})
+            cases = layer_cases(problem, table, default_coefficients())[0]
+            block = problem.model.blocks[0]
+            shape = attention_shape(block.attention, cases)
+            work = elementwise_traffic(problem.model, block, shape, cases, dropout=False, flash=True, trained=True)
+            moved.append(float((work.backward if backward else work.forward)[0]))
+        return (moved[0] - moved[1]) / (2048 * problem.model.hidden_size)
+
+    def test_llama_casts_five_inputs_and_adds_to_a_wide_stream(self) -> None:
+        assert self.more("llama-2-7b", backward=False) == pytest.approx(5 * 6 + 2 * 4)
+        assert self.more("llama-2-7b", backward=True) == pytest.approx(5 * 6 + 2 * 4)
+
+    def test_layer_norms_are_in_fp32(self) -> None:
+        # fc1 and either one product for query, key and value, or three.
+        assert self.more("gpt-3-175b", backward=False) == pytest.approx(4 * 6 + 2 * 4 + 2 * 4)
+        assert self.more("gpt-3-175b", backward=True) == pytest.approx(4 * 6 + 2 * 4 + 2 * 8)
+
+    def test_inductor_casts_where_it_writes(self) -> None:
+        assert self.more("llama-2-7b", backward=False, compile=True) == pytest.approx(2 * 4)
+
+    def test_fp32_training_casts_nothing(self) -> None:
+        assert self.more("llama-2-7b", backward=False, precision="fp32") == 0

@@ -165,6 +165,20 @@ class TestLaunches:
         assert replayed == pytest.approx(issued, rel=0.01)
 
 
+def test_autocast_casts_every_weight_that_is_not_stored_in_16_bit() -> None:
+    problem = llama(nodes=1)
+    ddp = {"framework": "ddp", "micro_batch_size": 1, "compile": True}
+    wide, narrow = timed(problem, ddp, ddp | {"parameter_dtype": "bf16"}).parts["forward"]
+    gpu, kernels = problem.cluster.gpu, default_coefficients().kernels
+    block, tokens = problem.model.blocks[0], problem.workload.sequence_length
+    matrices = sum(linear.parameters for linear in block.linears)
+    # 6 bytes a weight, and 4 more where each of two residual sums is written in fp32.
+    moved = problem.model.layers * (6 * matrices + 2 * 4 * tokens * problem.model.hidden_size)
+    batches = problem.workload.global_batch_size / problem.cluster.gpus
+    expected = batches * moved / (gpu.memory_bytes_per_s * kernels.memory_efficiency)
+    assert wide - narrow == pytest.approx(expected, rel=1e-6)
+
+
 def mixed_table(problem: Problem) -> StrategyTable:
     """Strategies of all frameworks, as different as the rules allow."""
     strategies = [
