@@ -23,16 +23,19 @@ def received_bytes(
     """(m,) of a rank; `boundary` (n,) is what one micro-batch passes between stages."""
     # Megatron-Core's loops still name the gradient that the micro-batch before sent to the previous stage; a received
     # gradient is the one that backward works on. Interleaved stages receive both sides' next tensors ahead of use.
-    ahead = np.where(table.is_choice("pipeline_schedule", "interleaved"), 2.0, 0.0)[stages.row]
-    passing = np.where(stages.first, ahead, np.maximum(ahead, 1.0))
-    count = buffered_micro_batches(problem, table)[stages.row].astype(np.float64)
-    # torch.distributed.pipelining makes buffers of every micro-batch once, for what each chunk receives on either side
-    # (stage.py, _setup_forward_recv_info and _create_grad_recv_info). Those of micro-batches in flight are their saved
-    # inputs; those of finished ones hold their gradient until the next step (clear_runtime_states).
-    chunks = table.virtual_pipeline_size[stages.row].astype(np.float64)
-    inward, outward = chunks - stages.first, chunks - stages.last
-    finished = np.maximum(count - (held.entering + held.leaving) / 2.0, 0.0)
-    kept = 2.0 * inward * finished + outward * count
-    tensors = np.where(count > 0, kept, passing)
-    result: FloatColumn = np.where((table.pipeline_parallel_size > 1)[stages.row], tensors, 0.0) * boundary[stages.row]
-    return result
+    row = stages.row
+    one = np.where(table.pipeline_parallel_size > 1, boundary, 0.0)
+    ahead = np.where(table.is_choice("pipeline_schedule", "interleaved"), 2.0 * one, 0.0)
+    received: FloatColumn = np.where(stages.first, ahead[row], np.maximum(ahead, one)[row])
+    count = buffered_micro_batches(problem, table)
+    mine = np.flatnonzero(count[row] > 0)
+    if len(mine):
+        # torch.distributed.pipelining makes buffers of every micro-batch once, for what each chunk receives on either
+        # side (stage.py, _setup_forward_recv_info and _create_grad_recv_info). Those of micro-batches in flight are
+        # their saved inputs; those of finished ones hold their gradient until the next step (clear_runtime_states).
+        which = row[mine]
+        chunks = table.virtual_pipeline_size[which].astype(np.float64)
+        inward, outward = chunks - stages.first[mine], chunks - stages.last[mine]
+        finished = np.maximum(count[which] - (held.entering[mine] + held.leaving[mine]) / 2.0, 0.0)
+        received[mine] = one[which] * (2.0 * inward * finished + outward * count[which])
+    return received
