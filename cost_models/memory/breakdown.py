@@ -34,7 +34,11 @@ def peak_parts(lasting: Lasting, passing: StageActivations, peak: Peak) -> tuple
         + np.maximum(np.maximum(buffers.backward, buffers.next - passing.one_layer) + block, buffers.leaving),
         "last": passing.logits + lasting.late_gradients + passing.one_layer + block + buffers.late,
         "end": passing.logits + lasting.gradients + buffers.end,
-        "step": passing.logits + lasting.gradients + lasting.step_gradients + lasting.step_states + buffers.optimizer,
+        "step": passing.logits
+        + lasting.stepped_gradients
+        + lasting.step_gradients
+        + lasting.step_states
+        + buffers.optimizer,
     }
     names = list(moments)
     largest = np.argmax(np.stack([*moments.values()]), axis=0)
@@ -51,7 +55,8 @@ def peak_parts(lasting: Lasting, passing: StageActivations, peak: Peak) -> tuple
         "gradients": early * lasting.early_gradients
         + at("backward") * lasting.head_gradients
         + at("last") * lasting.late_gradients
-        + at("end", "step") * lasting.gradients
+        + at("end") * lasting.gradients
+        + at("step") * lasting.stepped_gradients
         + at("step") * lasting.step_gradients,
         "optimizer_states": lasting.optimizer_states + at("step") * lasting.step_states,
         "activations": early * passing.saved

@@ -85,6 +85,14 @@ def buffers(
     stored = _elements(stages, weights.dense + weights.expert, block.total, ends.first, ends.last)
     trained = _elements(stages, trained_whole, block.total, ends.trainable_first, ends.trainable_last)
     fixed = _fixed_buckets(table, stages, trained_whole)
+    filling = _filling_buckets(table)
+    # Stage 3 has its bucket from the start, the others from the first gradient to the last; stage 1 over micro-batches.
+    fixed = fixed + np.where(table.zero_stage == 3, filling, 0.0)[row]
+    between = np.where((table.zero_stage == 1) & accumulated, filling, 0.0)[row]
+    filling = np.where(table.zero_stage < 3, filling, 0.0)[row]
+    sent, alone = _flattened(table, trained, row)
+    # Whole gradients are reduced after backward, and move into the bucket as it fills.
+    at_once = np.where(shards.gradients, 1.0, 0.0)[row]
     gathered = _gathered(table, stages, stored, shards, element)
     reducing = _reducing(table, stages, trained, shards, element)
     in_place = flag(table, "weight_gradient_placeholders") | (number(table, "bucket_bytes_per_gradient") > 0)
@@ -92,17 +100,19 @@ def buffers(
     outside = _outside_buckets(table, accumulated)[row] * trained_whole
     moments = {name: fixed + outside + gathered[name] + reducing[name] for name in gathered}
     return Buffers(
-        forward=moments["forward"],
-        loss=moments["loss"],
-        head=moments["head"] + made["head"],
-        leaving=moments["leaving"] + made["leaving"],
-        backward=moments["backward"],
-        next=moments["next"],
+        forward=moments["forward"] + between,
+        loss=moments["loss"] + between,
+        head=moments["head"] + made["head"] + between,
+        leaving=moments["leaving"] + made["leaving"] + filling + at_once * alone,
+        backward=moments["backward"] + filling,
+        next=moments["next"] + filling + at_once * sent,
         product=np.where(in_place, 0.0, element)[row] * np.minimum(block.down[row], trained_whole)
         + recast[row] * trained.block,
         block=reducing["block"],
-        late=moments["late"],
-        end=np.maximum(moments["end"] - outside + made["end"], fixed + reducing["gone"]),
+        late=moments["late"] + filling + at_once * sent,
+        end=np.maximum(moments["end"] - outside + made["end"], fixed + reducing["gone"])
+        + filling
+        + np.maximum(at_once * sent, alone),
         optimizer=fixed,
         pooled=_pooled(table, row, stored, shards, element),
     )
@@ -235,11 +245,24 @@ def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn
     row = stages.row
     gradient = dtype_bytes(table.gradient_dtype)
     many = table.data_parallel_size * table.context_parallel_size > 1
-    elements = np.where((table.zero_stage >= 1) & many, number(table, "bucket_elements"), 0.0)
-    overlaps = table.overlap_communication & (table.zero_stage < 3) & (table.pipeline_parallel_size == 1)
-    buckets = np.where(overlaps, _OVERLAPPING_BUCKETS, 1.0)
-    fixed = np.minimum(elements[row], trained) * (buckets * gradient)[row]
     # DDP reduces in buckets that are copies of the gradients, unless gradients are views of them.
     copies = flag(table, "gradients_beside_buckets") & many & ~table.gradient_as_bucket_view & (table.zero_stage == 0)
     beside = np.where(copies, gradient, 0.0) + np.where(many, number(table, "bucket_bytes_per_gradient"), 0.0)
-    return fixed + beside[row] * trained
+    return beside[row] * trained
+
+
+def _flattened(table: StrategyTable, trained: _Elements, row: IntColumn) -> tuple[FloatColumn, FloatColumn]:
+    """The copy of a bucket that is reduced (allreduce_bucket in DeepSpeed's stage_1_and_2.py), and that of a head which
+    is larger than a bucket, by itself."""
+    partitioned = (table.zero_stage >= 1) & (table.zero_stage < 3)
+    size = np.where(partitioned, number(table, "bucket_elements"), 0.0)[row]
+    each = dtype_bytes(table.gradient_dtype)[row]
+    return each * np.minimum(size, trained.whole), each * np.where(trained.last > size, trained.last, 0.0) * (size > 0)
+
+
+def _filling_buckets(table: StrategyTable) -> FloatColumn:
+    """Bytes of buckets of a fixed size, whatever the model's."""
+    many = table.data_parallel_size * table.context_parallel_size > 1
+    elements = np.where((table.zero_stage >= 1) & many, number(table, "bucket_elements"), 0.0)
+    overlaps = table.overlap_communication & (table.zero_stage < 3) & (table.pipeline_parallel_size == 1)
+    return elements * np.where(overlaps, _OVERLAPPING_BUCKETS, 1.0) * dtype_bytes(table.gradient_dtype)

@@ -20,7 +20,7 @@ from cost_models.memory.moments import (
     step_temporaries,
 )
 from cost_models.memory.overhead import communicator_bytes, workspace_bytes
-from cost_models.memory.states import fp32_adapters, per_moment, sharding, state_bytes
+from cost_models.memory.states import Sharding, fp32_adapters, per_moment, sharding, state_bytes
 from cost_models.memory.tokens import compute_bytes
 from cost_models.memory.weights import (
     BlockWeights,
@@ -82,6 +82,8 @@ class Lasting:
     optimizer_states: FloatColumn
     weight_copies: FloatColumn
     """8-bit or 16-bit copies of weights that live through forward and backward."""
+    stepped_gradients: FloatColumn
+    """What is left of them when the optimizer steps."""
     step_gradients: FloatColumn
     step_states: FloatColumn
     """Temporaries of the optimizer's step."""
@@ -136,6 +138,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         optimizer_states=states.optimizer_states,
         weight_copies=(_copy_bytes(problem, table) + cast * casts_kept)[row] * weights.matrices
         + _adapter_copies(problem, table, stages),
+        stepped_gradients=states.gradients / _freed_before_step(table, shards)[row],
         step_gradients=states.step_gradients,
         step_states=_step_states(problem, table, stages, weights, block),
         head_gradients=np.where(stages.last, (new * ends.trainable_last)[row], 0.0),
@@ -165,6 +168,11 @@ def _least_spared(
     return SparedMoments(
         np.minimum.reduceat(spared.dense, stages.start), np.minimum.reduceat(spared.expert, stages.start)
     )
+
+
+def _freed_before_step(table: StrategyTable, shards: Sharding) -> FloatColumn:
+    """Ranks over whom stage 1 divides whole gradients before it steps (DeepSpeed's free_grad_in_param_list)."""
+    return np.where((table.zero_stage == 1) & (number(table, "bucket_elements") > 0), shards.dense_ranks, 1.0)
 
 
 def _fresh_gradients(table: StrategyTable, accumulated: BoolColumn) -> BoolColumn:

@@ -84,7 +84,7 @@ def moment_sums(lasting: Lasting) -> MomentSums:
     after_head = kept + lasting.head_gradients
     temporaries = lasting.step_gradients + lasting.step_states
     always = lasting.parameters + lasting.optimizer_states + lasting.workspace
-    step = always + lasting.gradients + temporaries + buffers.optimizer
+    step = always + lasting.stepped_gradients + temporaries + buffers.optimizer
     fragmentation = fragmentation_bytes(lasting.expandable, step, buffers.optimizer, temporaries)
     return MomentSums(
         always=always,
