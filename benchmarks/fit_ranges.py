@@ -80,8 +80,9 @@ FRAMEWORKS: Final = {
     "framework.nanotron.operator_overhead": Range(0.5, 4.0),
     # DistributedDataParallel overlaps, but its launch script leaves the GPU one queue (CUDA_DEVICE_MAX_CONNECTIONS=1).
     "framework.nanotron.data_parallel_overlap": Range(0.0, 1.0),
-    # Two small messages over TCP for each rank, one after the other, and a gathered fingerprint.
-    "framework.nanotron.barrier_seconds": Range(0.0, 1e-3),
+    # A message from each rank and one back, one by one, and twice round a ring with the fingerprint: four small ones
+    # over TCP a rank, of 25 to 125 us with the threads that they wake.
+    "framework.nanotron.barrier_seconds": Range(1e-4, 5e-4),
     "framework.nanotron.step_seconds": Range(1e-3, 5e-2),
 }
 RANGES: Final[dict[str, Range]] = KERNELS | LINKS | GEMM | ATTENTION | FRAMEWORKS
