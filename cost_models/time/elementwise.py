@@ -14,6 +14,7 @@ import numpy as np
 from cost_models.architecture import Block, MixtureOfExperts, ModelArchitecture
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
+from cost_models.time.expert_launches import DISPATCH_OPERATORS, ROUTING_OPERATORS
 from cost_models.time.linears import routed_tokens
 from cost_models.time.operators import AttentionShape
 
@@ -203,7 +204,8 @@ def _rest(model: ModelArchitecture, block: Block, cases: LayerCases, *, dropout:
         moved = routed_tokens(block.feed_forward, cases) * model.hidden_size
         forward = forward + moved * PERMUTE[0]
         backward = backward + moved * PERMUTE[1]
-        operators = operators + np.where(cases.eager, 4.0 * block.feed_forward.experts / cases.expert, 16.0)
+        loops = 4.0 * block.feed_forward.experts / cases.expert
+        operators = operators + np.where(cases.eager, loops, ROUTING_OPERATORS + DISPATCH_OPERATORS)
     return Traffic(forward, backward, operators)
 
 

@@ -23,6 +23,7 @@ from cost_models.time.communication import (
 )
 from cost_models.time.device import Device
 from cost_models.time.elementwise import ElementwiseTraffic, Traffic, elementwise_traffic
+from cost_models.time.expert_launches import launch_seconds, uncaptured_operators
 from cost_models.time.linears import LinearSeconds, dense_feed_forward, dense_linears, routed_linears
 from cost_models.time.lora import AdapterWork, adapter_work
 from cost_models.time.operators import AttentionShape, eager_products, flash_seconds, gemm_seconds, visible_span
@@ -112,12 +113,16 @@ def _block_seconds(
     forward = _forward(work, cases, device)
     input_gradient, weight_gradient = _backward(work, cases, device)
     # A pass lasts as long as the CPU needs to issue it, where that is longer than kernels and traffic together.
-    issue = _issue_seconds(work, cases, device)
+    launches = launch_seconds(block, work.routed.operators, cases)
+    operators = _issue_seconds(work, uncaptured_operators(block), cases, device)
+    issue = operators + launches
     traffic = work.tensor.forward + work.context.forward + work.expert.forward
     backward_traffic = work.tensor.backward + work.context.backward + work.expert.backward
     idle = np.maximum(0.0, issue - traffic - forward)
-    late = np.maximum(0.0, BACKWARD_OPERATORS * issue - backward_traffic - input_gradient - weight_gradient)
-    issue_again = issue + CHECKPOINT_OPERATORS * _operator_seconds(cases, device)
+    issue_backward = BACKWARD_OPERATORS * operators + 2 * launches
+    late = np.maximum(0.0, issue_backward - backward_traffic - input_gradient - weight_gradient)
+    saved = np.where(cases.table.cuda_graphs, 0.0, CHECKPOINT_OPERATORS)
+    issue_again = issue + saved * _operator_seconds(cases, device)
     again = np.maximum(forward, issue_again - traffic)
     full = np.where(cases.full, 1.0, 0.0)
     experts_again = np.maximum(full, cases.recomputes("moe"))
@@ -299,17 +304,13 @@ def _operators(work: _Work, cases: LayerCases) -> FloatColumn:
     return total
 
 
-def _issue_seconds(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
+def _issue_seconds(work: _Work, uncaptured: float, cases: LayerCases, device: Device) -> FloatColumn:
     """CPU time of one forward of the layer."""
-    issued = _operators(work, cases) * _operator_seconds(cases, device)
+    operators = np.where(cases.table.cuda_graphs, uncaptured, _operators(work, cases))
+    issued = operators * _operator_seconds(cases, device)
     seconds: FloatColumn = issued + cases.barrier_seconds(work.tensor.collectives)
     return seconds
 
 
 def _operator_seconds(cases: LayerCases, device: Device) -> FloatColumn:
-    seconds: FloatColumn = (
-        device.kernels.operator_seconds
-        * cases.coefficient("operator_overhead")
-        * np.where(cases.table.cuda_graphs, 0.0, 1.0)
-    )
-    return seconds
+    return device.kernels.operator_seconds * cases.coefficient("operator_overhead")

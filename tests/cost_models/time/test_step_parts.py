@@ -164,6 +164,17 @@ class TestLaunches:
         issued, replayed = (timed(problem, megatron(4, 4, cuda_graphs=flag)).step_seconds[0] for flag in (False, True))
         assert replayed == pytest.approx(issued, rel=0.01)
 
+    def test_small_experts_wait_for_the_host(self) -> None:
+        """Single sequences leave a B200 idle."""
+        problem = make_problem(
+            "qwen3-30b-a3b", {"nodes": 1, "gpus_per_node": 8, "gpu": "b200-sxm-180gb"}, precision="fp8"
+        )
+        one, four = (
+            timed(problem, megatron(1, 1, expert_parallel_size=8, micro_batch_size=size)).step_seconds[0]
+            for size in (1, 4)
+        )
+        assert one > 2 * four
+
 
 def test_autocast_casts_every_weight_that_is_not_stored_in_16_bit() -> None:
     problem = llama(nodes=1)
