@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.memory.facts import flag, number
+from cost_models.memory.saved_norms import kept_by_norm, statistics_bytes
 from cost_models.memory.tokens import Tokens
 from cost_models.problem import Problem
 from cost_models.strategy import FloatColumn, StrategyTable
@@ -66,7 +67,8 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
         kept = np.zeros_like(kept)
         forward = peak
         pending = np.where(in_place, logits, at.count * hidden) * at.element
-    norms = at.element * hidden * at.count * (at.residual + at.gathered)
+    reads = kept_by_norm(at, at.stream) * hidden + statistics_bytes(at)
+    norms = (reads * at.residual + at.element * hidden * at.gathered) * at.count
     return LossHead(peak, forward, gradient, kept, pending, norms)
 
 
