@@ -26,7 +26,6 @@ class KernelCoefficients:
     attention_depth: float
     flash_backward: float
     biased_flash: float
-    sgemm: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,7 @@ class GenerationCoefficients:
 
     gemm: float
     gemm_fp8: float
+    sgemm: float
     gemm_flops_per_joule: float
     fp8_flops_per_joule: float
     flash_forward: float
@@ -81,9 +81,9 @@ class Coefficients:
         """One coefficient of every framework, in the order of the framework column."""
         return np.array([getattr(self.frameworks[framework], name) for framework in FRAMEWORKS])
 
-    def generation(self, name: str | None) -> GenerationCoefficients:
-        """Of a GPU generation; None: a GPU that the catalog does not know."""
-        return self.generations[name or "unknown"]
+    def generation(self, name: str | None, chip: str | None = None) -> GenerationCoefficients:
+        """Of a GPU generation, or of a chip that differs from it; None: a GPU that the catalog does not know."""
+        return self.generations[chip if chip is not None and chip in self.generations else name or "unknown"]
 
 
 def coefficients_from(document: Mapping[str, Any]) -> Coefficients:

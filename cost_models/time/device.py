@@ -58,7 +58,7 @@ class Device:
         own = {
             "fp8": (self.generation.gemm_fp8, self.generation.fp8_flops_per_joule),
             "fp4": (self.generation.gemm_fp8, np.inf),
-            "fp32": (self.kernels.sgemm, np.inf),
+            "fp32": (self.generation.sgemm, np.inf),
         }
         share, per_joule = own.get(name, (self.generation.gemm, self.generation.gemm_flops_per_joule))
         peak = self.gpu.peak_flops_per_s.get(name, np.nan)
@@ -72,5 +72,5 @@ class Device:
 
 
 def device_of(gpu: Gpu, coefficients: Coefficients) -> Device:
-    """The GPU with the coefficients of its generation."""
-    return Device(gpu, coefficients.kernels, coefficients.generation(gpu.generation))
+    """The GPU with the coefficients of its chip or generation."""
+    return Device(gpu, coefficients.kernels, coefficients.generation(gpu.generation, gpu.chip))

@@ -57,10 +57,10 @@ class TestKernels:
 
 
 def test_fp32_products_run_on_cuda_cores() -> None:
-    """cuBLAS reaches about 0.9 of the fp32 peak, whatever tensor cores reach of theirs."""
+    """cuBLAS reaches 0.89 of a V100's fp32 peak, whatever tensor cores reach of theirs."""
     device = device_of(load_gpu("v100-sxm2-32gb"), default_coefficients())
     fp32 = np.array([PRECISIONS.index("fp32")])
-    assert device.wide_rate(fp32)[0] == pytest.approx(0.9 * 15.7e12)
+    assert device.wide_rate(fp32)[0] == pytest.approx(0.89 * 15.7e12)
     assert device.linear_rate(fp32)[0] == device.wide_rate(fp32)[0]
 
 

@@ -43,3 +43,41 @@ class TestPower:
 
     def test_a_gpu_without_bf16_runs_what_is_16_bit_in_fp16(self) -> None:
         assert device("v100-sxm2-32gb").half_rate() == pytest.approx(0.5 * 125e12)
+
+
+class TestConsumerCards:
+    @pytest.mark.parametrize(
+        ("name", "measured"),
+        [
+            ("rtx-3090-24gb", 76.3),
+            ("rtx-4090-24gb", 163),
+            ("rtx-a6000-48gb", 122),
+            ("a40-48gb", 121),
+            ("l40s-48gb", 267),
+        ],
+    )
+    def test_products_in_training_are_a_tenth_slower_than_alone(self, name: str, measured: float) -> None:
+        """TFLOP/s of the largest bf16 products under torch (zzc0721/torch-performance-test-data)."""
+        gpu = device_of(load_gpu(name), default_coefficients())
+        assert rate(gpu, "bf16") == pytest.approx(0.9 * measured * 1e12, rel=0.06)
+
+    def test_halved_peaks_leave_power_to_spare(self) -> None:
+        gpus = [load_gpu(name) for name in ("rtx-3090-24gb", "rtx-a6000-48gb")]
+        ga102 = default_coefficients().generation("ampere", "ga102")
+        bound = [gpu.tdp_watts * ga102.gemm_flops_per_joule for gpu in gpus]
+        assert bound[0] > gpus[0].peak_flops_per_s["bf16"]
+        assert bound[1] < 0.8 * gpus[1].peak_flops_per_s["bf16"]
+
+    def test_a_chip_without_figures_of_its_own_has_its_generations(self) -> None:
+        coefficients = default_coefficients()
+        assert coefficients.generation("ampere", "ga100") is coefficients.generations["ampere"]
+        assert coefficients.generation(None) is coefficients.generations["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [("v100-sxm2-32gb", 14), ("a100-sxm4-80gb", 19.1), ("rtx-3090-24gb", 24.8), ("h100-sxm5-80gb", 52.1)],
+)
+def test_products_in_fp32_on_cuda_cores(name: str, measured: float) -> None:
+    """TFLOP/s of the largest products under torch, as above; V100: mli/transformers-benchmarks."""
+    assert rate(device_of(load_gpu(name), default_coefficients()), "fp32") == pytest.approx(measured * 1e12, rel=0.08)
