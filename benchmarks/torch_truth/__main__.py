@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import megatron.core
+import peft
 import torch
 import transformers
+from adapted_blocks import RANK, AdaptedCase, adapted_cases, record_adapted
 from cases import CONFIGS, transformers_cases
 from megatron_blocks import MegatronCase, megatron_cases, record_megatron, set_up
 from recorder import Left
@@ -20,12 +22,14 @@ DATA = Path(__file__).parent.parent.parent / "tests" / "data" / "torch_saved_byt
 FIELDS = ("attention", "weights", "checkpointing", "dropout", "batch", "sequence_length")
 
 
-def _row(kernels: str, case: Case | TitanCase | MegatronCase, left: Left) -> str:
+def _row(kernels: str, case: Case | TitanCase | MegatronCase | AdaptedCase, left: Left) -> str:
     # Hooks see what an operator saves and another lets go of again (router weights that are normalised in place).
     if case.checkpointing == "none" and abs(left.hooked - left.alive) > 0.002 * left.alive:
         raise AssertionError(f"{case}: hooks saw {left.hooked}, alive are {left.alive}")
     fields: dict[str, Any] = {name: getattr(case, name) for name in FIELDS}
     fields["compile"] = getattr(case, "compile", False)
+    target = getattr(case, "target", None)
+    fields["fine_tuning"] = {"method": "lora", "rank": RANK, "target": target} if target else None
     return json.dumps({"model": case.model, "kernels": kernels, **fields, "bytes": left.alive})
 
 
@@ -35,11 +39,13 @@ def main() -> None:
     configs = {model: {"model_type": model.split()[0], **fields} for model, fields in CONFIGS.items()}
     rows = [_row("eager", case, record(case)) for case in transformers_cases(configs)]
     rows += [_row("partly-fused", case, record_titan(case)) for case in titan_cases(configs)]
+    rows += [_row("eager", case, record_adapted(case)) for case in adapted_cases(configs)]
     set_up()
     rows += [_row("fused", case, record_megatron(case)) for case in megatron_cases(configs)]
     head = {
         "torch": torch.__version__.partition("+")[0],
         "transformers": transformers.__version__,
+        "peft": peft.__version__,
         "megatron-core": megatron.core.__version__,
         "configs": configs,
     }

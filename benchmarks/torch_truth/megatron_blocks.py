@@ -1,7 +1,5 @@
 """Layers of Megatron-Core (its local modules, no Transformer Engine) on the meta device, in one process.
 
-    pip install --no-deps megatron-core==0.16.1
-
 Activations with biases (`bias_gelu`, `bias_swiglu`) are Megatron's own autograd functions. What needs a GPU has
 stand-ins that save the same: the scaled masked softmax (its result: megatron/core/fusions/fused_softmax.py), and of
 Transformer Engine's PyTorch modules rotary embeddings (their table: pytorch/attention/rope.py), norms (a contiguous

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cost_models.adapters import adapted_linears
 from cost_models.architecture import Block, FeedForward
 from cost_models.memory.saved_attention import kept_by_attention
 from cost_models.memory.saved_feed_forward import kept_by_experts, kept_by_feed_forward
@@ -39,6 +40,8 @@ class Saved:
     expert_hidden: FloatColumn
     expert_activated: FloatColumn
     dropout_masks: FloatColumn
+    adapters: FloatColumn
+    """What the first matrices of adapters write and the second ones read."""
 
     @property
     def total(self) -> FloatColumn:
@@ -63,6 +66,9 @@ def saved_by_block(block: Block, at: Tokens) -> Saved:
         parts |= kept_by_experts(block.feed_forward, at)
     if at.problem.workload.dropout > 0:
         parts["dropout_masks"] = _dropout_masks(block, at)
+    if tuning := at.problem.workload.fine_tuning:
+        beside = sum(linear.copies == 1 for linear in adapted_linears(block, tuning))
+        parts["adapters"] = at.element * tuning.rank * beside * at.count
     return Saved(**parts)
 
 

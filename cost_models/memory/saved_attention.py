@@ -108,6 +108,7 @@ def _further_outputs(attention: Attention, at: Tokens) -> FloatColumn:
     copied = exchanged | flag(at.table, "attention_output_copied")
     if at.problem.workload.attention == "flash":
         copied = copied | (at.eager & (at.plain.joined_heads or attention.latent is not None))
+        copied = copied | (at.casts_adapted & (keeps_input("o", at.problem.workload.fine_tuning) > 0))
     return np.where(copied, at.element, 0.0)
 
 

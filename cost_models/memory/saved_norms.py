@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost_models.adapters import is_adapted
-from cost_models.architecture import Block, FeedForward
+from cost_models.adapters import is_adapted, keeps_input
+from cost_models.architecture import Block, FeedForward, Linear
 from cost_models.memory.tokens import Tokens
 from cost_models.plain_code import PlainNorm
 from cost_models.strategy import FloatColumn
@@ -55,16 +55,17 @@ def norms_of_block(block: Block, at: Tokens) -> dict[str, FloatColumn]:
     before = np.where(by_hand, feeding, 1.0 if block.parallel_residual else feeding)
     inputs = before * kept_by_norm(at, at.stream) + (norms - feeding) * kept_by_inner_norm(at)
     kept = inputs * hidden + norms * statistics_bytes(at)
-    copies = np.where(at.autocast, _readers(block), feeding)
+    each = float(sum(keeps_input(w.name, at.problem.workload.fine_tuning) for w in _readers(block)))
+    copies = np.where(at.autocast | at.casts_adapted, each, feeding * _adapted_share(block, at))
     return {
         "norm_inputs": kept * at.count * at.residual,
-        "norm_outputs": copies * at.linear_input * hidden * at.count * at.gathered * _adapted_share(block, at),
+        "norm_outputs": copies * at.linear_input * hidden * at.count * at.gathered,
     }
 
 
-def _readers(block: Block) -> float:
+def _readers(block: Block) -> list[Linear]:
     routed = block.experts.routed.linears if block.experts else ()
-    return float(sum(w.name in READERS for w in block.linears) - sum(w.name in READERS for w in routed))
+    return [w for w in block.linears if w.name in READERS and w not in routed]
 
 
 def _adapted_share(block: Block, at: Tokens) -> float:

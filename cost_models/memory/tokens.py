@@ -36,6 +36,8 @@ class Tokens:
     norm weights make them."""
     autocast: BoolColumn
     """Matrices cast their inputs to 16 bit, each for itself (torch.autocast over fp32 weights)."""
+    casts_adapted: BoolColumn
+    """Adapters in fp32 cast what they read for themselves, and autocast casts that again (peft/tuners/lora)."""
     linear_input: FloatColumn
     """Bytes of an element of a linear layer's input that nothing else keeps: less where narrow copies are saved."""
     eager: BoolColumn
@@ -63,7 +65,8 @@ def tokens(problem: Problem, table: StrategyTable) -> Tokens:
     tensor = 1.0 / table.tensor_parallel_size
     residual = np.where(table.sequence_parallel, tensor, 1.0)
     element = compute_bytes(table)
-    autocast = flag(table, "casts_weights") & table.is_choice("parameter_dtype", "fp32") & (element < 4.0)
+    casting = flag(table, "casts_weights") & (element < 4.0)
+    autocast = casting & table.is_choice("parameter_dtype", "fp32")
     narrow = np.where(table.is_choice("precision", "fp8"), 1.0, element)
     narrow = np.where(table.is_choice("precision", "nvfp4"), NVFP4_BYTES, narrow)
     return Tokens(
@@ -77,6 +80,7 @@ def tokens(problem: Problem, table: StrategyTable) -> Tokens:
         element=element,
         stream=np.where(autocast, 4.0, element),
         autocast=autocast,
+        casts_adapted=casting & (problem.workload.fine_tuning is not None),
         linear_input=np.where(flag(table, "fp8_saved_inputs"), narrow, element),
         eager=table.is_choice("kernels", "eager"),
         fused=table.is_choice("kernels", "fused"),

@@ -1,7 +1,7 @@
 """Activations of one layer against what PyTorch itself saves for its backward.
 
 Recorded by `python benchmarks/torch_truth` on the meta device: blocks of transformers as they are (`eager`), blocks as
-torchtitan composes them (`partly-fused`), Megatron-Core's local modules (`fused`).
+torchtitan composes them (`partly-fused`), Megatron-Core's local modules (`fused`), adapters by PEFT.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cost_models.hf_config import read_hf_config
 from cost_models.memory import estimate_memory
 from cost_models.problem import Problem
 from cost_models.stages import all_stages
-from cost_models.workload import Workload
+from cost_models.workload import FineTuning, Workload
 from tests.cost_models.problems import h100, resolved
 
 RECORDED = json.loads((Path(__file__).parents[2] / "data" / "torch_saved_bytes.json").read_text())
@@ -38,6 +38,7 @@ def saved(row: dict[str, Any]) -> float:
         attention=row["attention"],
         dropout=row["dropout"],
         precision=precision,
+        fine_tuning=FineTuning(**row["fine_tuning"]) if row["fine_tuning"] else None,
     )
     problem = Problem(read_hf_config(RECORDED["configs"][row["model"]]), resolve_cluster(h100(1)), workload)
     strategy = {
@@ -53,7 +54,9 @@ def saved(row: dict[str, Any]) -> float:
 
 
 def name(row: dict[str, Any]) -> str:
-    return " ".join(str(value) for key, value in row.items() if key not in ("bytes", "sequence_length"))
+    tuning = row["fine_tuning"]
+    fields = {**row, "fine_tuning": tuning["target"] if tuning else "full"}
+    return " ".join(str(value) for key, value in fields.items() if key not in ("bytes", "sequence_length"))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
@@ -69,7 +72,9 @@ def test_dense_blocks_are_exact(model: str) -> None:
 
 
 def test_what_was_recorded_spans_the_mechanisms() -> None:
-    seen = {key: {row[key] for row in ROWS} for key in ROWS[0]}
+    seen = {key: {row[key] for row in ROWS} for key in ROWS[0] if key != "fine_tuning"}
+    adapted = {row["fine_tuning"]["target"] for row in ROWS if row["fine_tuning"]}
+    assert adapted == {"attention", "attention-qv", "all-linear"}
     assert seen["kernels"] == {"eager", "partly-fused", "fused"}
     assert seen["attention"] == {"flash", "eager"}
     assert seen["weights"] == {"bf16", "fp16", "fp32", "autocast"}
