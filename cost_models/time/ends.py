@@ -13,7 +13,7 @@ from cost_models.time.cases import LayerCases
 from cost_models.time.collectives import Network
 from cost_models.time.communication import CaseGroups, element_bytes
 from cost_models.time.device import Device
-from cost_models.time.operators import Gemm, gemm_seconds
+from cost_models.time.operators import Gemm, aligned_share, gemm_seconds
 from cost_models.vocabulary import padded_vocabulary, scored_rows, vocabulary_ranks
 
 LOSS_BYTES: Final = (38.0, 14.0)
@@ -23,10 +23,6 @@ FUSED_LOSS_BYTES: Final = (4.0, 4.0)
 """Chunked or fused cross-entropy: reads the logits, writes their gradient in place (Liger kernel, arXiv 2410.10989)."""
 EMBEDDING_BYTES: Final = (4.0, 10.0)
 """Per element: a row read and written; backward adds into the gradient of the table (read, add, write in fp32)."""
-ALIGNED: Final = ((8, 1.0), (2, 0.6), (1, 0.35))
-"""Share of the rate of large products where the vocabulary on a rank is a multiple of so many 16-bit elements: rows of
-the logits then begin at 16, 4 or 2 bytes (NVIDIA, Matrix Multiplication Background User's Guide, section 3; the shares
-are those of the head in vTrain's runs, arXiv 2312.12391, whose 50257 rows over 1, 2, 4 and 8 ranks are not padded)."""
 END_OPERATORS: Final = 20.0
 """Assumed: the final norm, the projection, and the loss with its views and masks."""
 
@@ -89,7 +85,7 @@ def head_seconds(
     vocabulary = padded_vocabulary(model, cases.table) / vocabulary_ranks(model, cases.table)
     scored = scored_rows(model, cases.table, cases.tokens)
     ones = np.ones(len(cases))
-    rate = device.wide_rate(cases.table.precision) * _aligned_share(vocabulary)
+    rate = device.wide_rate(cases.table.precision) * aligned_share(vocabulary)
     element = element_bytes(cases)
     forward, dgrad, wgrad = (
         gemm_seconds(gemm, rate, element, device)
@@ -117,11 +113,6 @@ def head_seconds(
         weights=weights,
         trained=zero if frozen else weights,
     )
-
-
-def _aligned_share(vocabulary: FloatColumn) -> FloatColumn:
-    share: FloatColumn = np.select([vocabulary % multiple == 0 for multiple, _ in ALIGNED], [s for _, s in ALIGNED])
-    return share
 
 
 def _patch_seconds(problem: Problem, cases: LayerCases, device: Device) -> EndSeconds:

@@ -26,7 +26,14 @@ from cost_models.time.elementwise import ElementwiseTraffic, Traffic, elementwis
 from cost_models.time.expert_launches import launch_seconds, uncaptured_operators
 from cost_models.time.linears import LinearSeconds, dense_feed_forward, dense_linears, routed_linears
 from cost_models.time.lora import AdapterWork, adapter_work
-from cost_models.time.operators import AttentionShape, eager_products, flash_seconds, gemm_seconds, visible_span
+from cost_models.time.operators import (
+    AttentionShape,
+    aligned_share,
+    eager_products,
+    flash_seconds,
+    gemm_seconds,
+    visible_span,
+)
 from cost_models.time.orthogonal import dense_and_routed_seconds
 from cost_models.time.precision import cast_bytes, recomputed_products
 
@@ -220,7 +227,8 @@ def _flash_rate(problem: Problem, cases: LayerCases, device: Device) -> FloatCol
 
 
 def _eager(shape: AttentionShape, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
-    rate, element = device.wide_rate(cases.table.precision), element_bytes(cases)
+    narrower = np.minimum(*aligned_share(np.array([shape.head_dim, shape.value_head_dim])))
+    rate, element = device.wide_rate(cases.table.precision) * narrower, element_bytes(cases)
     forward = np.sum([gemm_seconds(product, rate, element, device) for product in eager_products(shape)], axis=0)
     return forward, 2 * forward
 

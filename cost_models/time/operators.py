@@ -22,6 +22,11 @@ SPLIT_DEPTH: Final = 4096.0
 section 3), which softens wave quantisation. The depth is assumed: NVIDIA publishes no heuristics of cuBLAS."""
 LARGEST_SPLIT: Final = 4.0
 """Assumed as well: partial sums cost memory traffic that grows with it."""
+ALIGNED: Final = ((8, 1.0), (2, 0.6), (1, 0.35))
+"""Share of the rate of large products where rows are a multiple of so many 16-bit elements, so that they begin at 16, 4
+or 2 bytes (guide above, section 2.2): of the head in vTrain's runs, arXiv 2312.12391, whose 50257 rows over 1, 2, 4 and
+8 ranks are not padded. Queries by keys with heads of such sizes reach 0.93, 0.6 and 0.39 of what multiples of 64 do
+(A100, 140 and 90 of 230 TFLOP/s; arXiv 2401.14489, appendix, attention key query score of 16 to 24 heads)."""
 ATTENTION_TILE: Final = 128.0
 """Queries that one thread block of a flash kernel holds (FlashAttention-2, section 3.3)."""
 USUAL_HEAD_DIM: Final = 128.0
@@ -58,6 +63,12 @@ def gemm_seconds(gemm: Gemm, flops_per_s: FloatColumn, element_bytes: FloatColum
     moved = gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) * element_bytes
     seconds: FloatColumn = np.where(gemm.m * gemm.n > 0, np.maximum(compute, device.memory_seconds(moved)), 0.0)
     return seconds
+
+
+def aligned_share(elements: FloatColumn) -> FloatColumn:
+    """Of the rate, by the elements of a row."""
+    share: FloatColumn = np.select([elements % multiple == 0 for multiple, _ in ALIGNED], [s for _, s in ALIGNED])
+    return share
 
 
 @dataclass(frozen=True)

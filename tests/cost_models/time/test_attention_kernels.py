@@ -71,3 +71,17 @@ def test_half_of_causal_attention_is_skipped_by_flash_kernels_only() -> None:
     assert skipped_flops(flash) == pytest.approx(6 * 32 * 4096 * 8192 * flash.workload.tokens)
     assert skipped_flops(eager) == 0
     assert model_flops(flash) == model_flops(eager)
+
+
+def test_eager_attention_with_heads_of_unaligned_rows_is_slower() -> None:
+    problem = make_problem("gpt-3-175b", a100(8), sequence_length=2048, attention="eager", precision="fp16")
+    block = problem.model.blocks[0]
+
+    def forward(head_dim: int) -> float:
+        attention = replace(block.attention, head_dim=head_dim, value_head_dim=head_dim)
+        model = replace(problem.model, blocks=(replace(block, attention=attention),))
+        table = resolved(problem, {"framework": "megatron-lm", "tensor_parallel_size": 8, "pipeline_parallel_size": 8})
+        changed = replace(problem, model=model)
+        return float(estimate_time(changed, table, all_stages(model, table)).parts["forward"][0])
+
+    assert forward(126) > 1.01 * forward(128)

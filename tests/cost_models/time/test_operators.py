@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cost_models.catalog.hardware import load_gpu
 from cost_models.time.coefficients import default_coefficients
 from cost_models.time.device import Device, device_of
-from cost_models.time.operators import AttentionShape, Gemm, flash_seconds, gemm_seconds, visible_span
+from cost_models.time.operators import AttentionShape, Gemm, aligned_share, flash_seconds, gemm_seconds, visible_span
 
 PEAK = np.array([312e12])
 
@@ -68,6 +68,10 @@ class TestGemm:
     @given(st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 64))
     def test_never_faster_than_the_peak_and_never_free(self, m: int, n: int, k: int, batch: int) -> None:
         assert seconds(m, n, k, batch) >= 2 * m * n * k * batch / 312e12
+
+
+def test_rows_that_begin_between_16_bytes_slow_products_down() -> None:
+    assert aligned_share(np.array([128.0, 80.0, 150.0, 50257.0])).tolist() == [1.0, 1.0, 0.6, 0.35]
 
 
 class TestAttention:
