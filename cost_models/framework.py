@@ -164,6 +164,8 @@ class Framework:
     """`fused` kernels include the product of a gated activation; else its factors are kept too."""
     attention_output_copied: bool
     """The output projection reads a copy of what the attention kernel wrote."""
+    checkpoint_stops_early: bool
+    """Recomputation ends once all saved tensors are there (torch.utils.checkpoint without re-entrance)."""
     newest_attention: bool
     """Its attention kernels are written for each generation (cuDNN, FlashAttention-3); else FlashAttention-2."""
     bucket_bytes_per_gradient: float

@@ -85,6 +85,7 @@ DDP = Framework(
     flattens_weights=False,
     gated_product_fused=True,
     attention_output_copied=False,
+    checkpoint_stops_early=True,  # use_reentrant=False
     newest_attention=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,

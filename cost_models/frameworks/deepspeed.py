@@ -90,6 +90,7 @@ DEEPSPEED = Framework(
     flattens_weights=True,
     gated_product_fused=True,
     attention_output_copied=False,
+    checkpoint_stops_early=False,
     newest_attention=False,  # attn_implementation flash_attention_2
     bucket_bytes_per_gradient=0,
     compiles_loss=False,

@@ -85,6 +85,7 @@ FSDP1 = Framework(
     flattens_weights=False,
     gated_product_fused=True,
     attention_output_copied=False,
+    checkpoint_stops_early=True,  # CheckpointImpl.NO_REENTRANT
     newest_attention=False,
     bucket_bytes_per_gradient=0,
     compiles_loss=False,

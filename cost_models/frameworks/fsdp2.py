@@ -85,6 +85,7 @@ FSDP2 = Framework(
     flattens_weights=False,
     gated_product_fused=True,
     attention_output_copied=False,
+    checkpoint_stops_early=True,  # ptd_checkpoint_wrapper
     newest_attention=False,  # scaled_dot_product_attention, whose flash kernel is FlashAttention-2
     bucket_bytes_per_gradient=0,
     compiles_loss=True,  # torchtitan/components/loss.py build_cross_entropy_loss

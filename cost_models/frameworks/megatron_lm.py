@@ -90,6 +90,7 @@ MEGATRON_LM = Framework(
     flattens_weights=False,
     gated_product_fused=True,
     attention_output_copied=False,
+    checkpoint_stops_early=False,  # CheckpointFunction
     newest_attention=True,  # Transformer Engine: cuDNN or FlashAttention-3
     bucket_bytes_per_gradient=0,
     compiles_loss=False,

@@ -85,6 +85,7 @@ NANOTRON = Framework(
     flattens_weights=False,
     gated_product_fused=False,  # GLUActivation: act(gate) * up
     attention_output_copied=False,  # _RowLinearAsyncCommunication saves the view
+    checkpoint_stops_early=False,  # CheckpointFunction
     newest_attention=False,  # flash_attn_func of FlashAttention-2
     bucket_bytes_per_gradient=2,  # DistributedDataParallel's 16-bit buckets under FP32GradientAccumulator
     compiles_loss=False,

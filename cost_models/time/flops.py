@@ -14,6 +14,8 @@ from cost_models.architecture import Attention, Block, MixtureOfExperts
 from cost_models.problem import Problem
 from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code
 from cost_models.time.cases import LayerCases
+from cost_models.time.early_stop import spares_last_product
+from cost_models.time.linears import dense_feed_forward
 from cost_models.time.operators import visible_span
 from cost_models.time.picked_stages import PickedStages
 from cost_models.time.precision import recomputed_products
@@ -118,5 +120,7 @@ def _recomputed(block: Block, problem: Problem, table: StrategyTable) -> FloatCo
     by_module = {"core_attn": core, "mla_up_proj": ups, "mlp": dense, "moe": routed}
     modules = sum((mask >> RECOMPUTE_MODULES.index(name) & 1) * work for name, work in by_module.items())
     by_policy = np.where(mask == 0, recomputed_products(table) * products, modules)
-    again: FloatColumn = np.where(full, core + products, np.where(selective, by_policy, 0.0))
+    last = 2 * sum(w.in_features * w.out_features for w in dense_feed_forward(block.feed_forward)[-1:])
+    whole = core + products - spares_last_product(problem, block, table) * last
+    again: FloatColumn = np.where(full, whole, np.where(selective, by_policy, 0.0))
     return again

@@ -22,6 +22,7 @@ from cost_models.time.communication import (
     tensor_traffic,
 )
 from cost_models.time.device import Device
+from cost_models.time.early_stop import spares_last_product
 from cost_models.time.elementwise import ElementwiseTraffic, Traffic, elementwise_traffic
 from cost_models.time.expert_launches import launch_seconds, uncaptured_operators
 from cost_models.time.linears import LinearSeconds, dense_feed_forward, dense_linears, routed_linears
@@ -130,7 +131,8 @@ def _block_seconds(
     late = np.maximum(0.0, issue_backward - backward_traffic - input_gradient - weight_gradient)
     saved = np.where(cases.table.cuda_graphs, 0.0, CHECKPOINT_OPERATORS)
     issue_again = issue + saved * _operator_seconds(cases, device)
-    again = np.maximum(forward, issue_again - traffic)
+    spared = np.where(spares_last_product(problem, block, cases.table), 1.0, 0.0)
+    again = np.maximum(forward - spared * work.dense.last_forward, issue_again - traffic)
     full = np.where(cases.full, 1.0, 0.0)
     experts_again = np.maximum(full, cases.recomputes("moe"))
     dense = work.attention.weights + work.dense.weights + block.norm_parameters
@@ -143,7 +145,8 @@ def _block_seconds(
         weight_gradient=weight_gradient,
         recompute=np.where(cases.full, again, _selective(work, cases, device)),
         tensor=work.tensor.forward + work.tensor.backward,
-        tensor_recompute=full * work.tensor.forward,
+        # The last collective of a layer follows its last product.
+        tensor_recompute=full * work.tensor.forward * (1.0 - spared / np.maximum(work.tensor.collectives, 1.0)),
         context=work.context.forward + work.context.backward,
         context_recompute=full * work.context.forward,
         expert=work.expert.forward + work.expert.backward,

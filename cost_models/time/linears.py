@@ -24,6 +24,8 @@ class LinearSeconds:
     """One group of linear layers; columns (u,)."""
 
     forward: FloatColumn
+    last_forward: FloatColumn
+    """Of `forward`, the last product."""
     input_gradient: FloatColumn
     weight_gradient: FloatColumn
     weights: FloatColumn
@@ -111,7 +113,7 @@ def _seconds(
 ) -> LinearSeconds:
     if not shapes:
         nothing = np.zeros(len(cases))
-        return LinearSeconds(*(nothing,) * 8)
+        return LinearSeconds(*(nothing,) * 9)
     merged = _merge(shapes, linears, cases)
     m, n, k, batch = (np.stack([getattr(shape, name) for shape in merged]) for name in ("m", "n", "k", "batch"))
     wide = np.array([linear.name in {"router", "shared_gate"} for linear in linears])[:, None]
@@ -123,11 +125,13 @@ def _seconds(
     element = np.where(cases.table.is_choice("precision", "fp32"), 4.0, 2.0)
     forward = Gemm(m, n, k, batch)
     passes = (forward, Gemm(m, k, n, batch), Gemm(n, k, m, batch))
-    seconds = [np.where(n > 0, gemm_seconds(shape, rate, element, device), 0.0).sum(axis=0) for shape in passes]
+    each = [np.where(n > 0, gemm_seconds(shape, rate, element, device), 0.0) for shape in passes]
+    seconds = [products.sum(axis=0) for products in each]
     weights = (batch * n * k).sum(axis=0)
     scale = 1.0 if trained else 0.0
     return LinearSeconds(
         forward=seconds[0],
+        last_forward=each[0][-1],
         input_gradient=seconds[1],
         weight_gradient=seconds[2] * scale,
         weights=weights,
