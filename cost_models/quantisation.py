@@ -25,7 +25,7 @@ CODE_BYTES: Final = 0.5
 DEQUANTISED_BYTES: Final = 2.0
 """A weight on its way into a product: bitsandbytes multiplies in 16 bit (arXiv 2305.14314, equation 5). The product
 keeps the packed weight for backward, not its input (bitsandbytes since 0.43.2, pull request 1270). Memory bounds the
-conversion on every GPU since pull request 1746 of September 2025; A100 and H100 took 1.4 to 2.1 times as long before."""
+conversion on every GPU since pull request 1746 of September 2025; A100 and H100 took 1.4 to 2.1 times that before."""
 NVFP4_BYTES: Final = 0.5 + 1 / 16
 """An 8-bit scale for 16 elements; the fp32 one of a tensor is nothing."""
 DEQUANTISATION_OPERATORS: Final = 3.0

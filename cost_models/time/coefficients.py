@@ -81,9 +81,10 @@ class Coefficients:
         """One coefficient of every framework, in the order of the framework column."""
         return np.array([getattr(self.frameworks[framework], name) for framework in FRAMEWORKS])
 
-    def generation(self, name: str | None, chip: str | None = None) -> GenerationCoefficients:
-        """Of a GPU generation, or of a chip that differs from it; None: a GPU that the catalog does not know."""
-        return self.generations[chip if chip is not None and chip in self.generations else name or "unknown"]
+    def generation(self, name: str | None, *special: str | None) -> GenerationCoefficients:
+        """Of a GPU generation, or of the first product or chip that differs from it; None: one without an entry."""
+        own = (self.generations[part] for part in special if part is not None and part in self.generations)
+        return next(own, self.generations[name or "unknown"])
 
 
 def coefficients_from(document: Mapping[str, Any]) -> Coefficients:

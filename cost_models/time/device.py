@@ -72,5 +72,5 @@ class Device:
 
 
 def device_of(gpu: Gpu, coefficients: Coefficients) -> Device:
-    """The GPU with the coefficients of its chip or generation."""
-    return Device(gpu, coefficients.kernels, coefficients.generation(gpu.generation, gpu.chip))
+    """The GPU with the coefficients of its product, chip or generation."""
+    return Device(gpu, coefficients.kernels, coefficients.generation(gpu.generation, gpu.name, gpu.chip))

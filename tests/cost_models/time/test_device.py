@@ -54,6 +54,7 @@ class TestConsumerCards:
             ("rtx-a6000-48gb", 122),
             ("a40-48gb", 121),
             ("l40s-48gb", 267),
+            ("h20-96gb", 141.8),
         ],
     )
     def test_products_in_training_are_a_tenth_slower_than_alone(self, name: str, measured: float) -> None:
@@ -72,6 +73,7 @@ class TestConsumerCards:
         coefficients = default_coefficients()
         assert coefficients.generation("ampere", "ga100") is coefficients.generations["ampere"]
         assert coefficients.generation(None) is coefficients.generations["unknown"]
+        assert coefficients.generation("hopper", "h20-96gb", "gh100") is coefficients.generations["h20-96gb"]
 
 
 @pytest.mark.parametrize(
