@@ -93,6 +93,10 @@ def buffers(
     sent, alone = _flattened(table, trained, row)
     # Whole gradients are reduced after backward, and move into the bucket as it fills.
     at_once = np.where(shards.gradients, 1.0, 0.0)[row]
+    # Stage 2 copies its share of a micro-batch's gradients before it adds it to that of those before.
+    added = (table.zero_stage == 2) & accumulated & (number(table, "bucket_elements") > 0)
+    share = np.where(added, dtype_bytes(table.gradient_dtype) / shards.dense_ranks, 0.0)[row] * trained_whole
+    sent = sent + share
     gathered = _gathered(table, stages, stored, shards, element)
     reducing = _reducing(table, stages, trained, shards, element)
     in_place = flag(table, "weight_gradient_placeholders") | (number(table, "bucket_bytes_per_gradient") > 0)
@@ -135,18 +139,19 @@ def _gathered(
 ) -> dict[str, FloatColumn]:
     """Bytes of gathered weights."""
     row = stages.row
-    # Groups of blocks come and go; those around them stay from their forward to their backward.
+    # Groups of blocks come and go; those around them stay from their forward to their backward. All that is gathered
+    # stays until the limit of live elements is reached (DeepSpeed's stage3_max_live_parameters).
     around = flag(table, "embedding_stays_gathered")[row]
     both = np.where(around, sizes.first + sizes.last, 0.0)
     live = number(table, "live_parameter_elements")[row]
-    ahead = np.maximum(np.maximum(number(table, "gathered_blocks") - 1.0, 0.0)[row] * sizes.block, live)
-    window = np.maximum(number(table, "gathered_blocks")[row] * sizes.block, live)
+    ahead = np.maximum(number(table, "gathered_blocks") - 1.0, 0.0)[row] * sizes.block
+    window = number(table, "gathered_blocks")[row] * sizes.block
     # At stage 2 all that has been gathered stays, and nothing is fetched ahead in backward.
     stays = (table.zero_stage == 2)[row]
     headless = np.where(around, sizes.whole, sizes.whole - sizes.last)
     come_and_go = {
         "forward": window + both,
-        "loss": np.where(around, both, sizes.last) + live,
+        "loss": np.where(around, both, sizes.last),
         "head": np.where(around, both, sizes.last) + ahead,
         "leaving": ahead + both,
         "backward": window + both,
@@ -166,7 +171,8 @@ def _gathered(
     }
     each = np.where(shards.weights, element, 0.0)[row]
     return {
-        name: each * np.where(stays, stay[name], np.minimum(come_and_go[name], sizes.whole)) for name in come_and_go
+        name: each * np.where(stays, stay[name], np.minimum(np.maximum(come_and_go[name], live), sizes.whole))
+        for name in come_and_go
     }
 
 
@@ -252,12 +258,12 @@ def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn
 
 
 def _flattened(table: StrategyTable, trained: _Elements, row: IntColumn) -> tuple[FloatColumn, FloatColumn]:
-    """The copy of a bucket that is reduced (allreduce_bucket in DeepSpeed's stage_1_and_2.py), and that of a head which
-    is larger than a bucket, by itself."""
-    partitioned = (table.zero_stage >= 1) & (table.zero_stage < 3)
-    size = np.where(partitioned, number(table, "bucket_elements"), 0.0)[row]
+    """The copy of a bucket that is reduced (DeepSpeed's allreduce_bucket, and reduce_scatter_coalesced of stage 3), and
+    that of a head which is larger than a bucket, by itself; stage 3 scatters a single tensor without."""
+    size = np.where(table.zero_stage >= 1, number(table, "bucket_elements"), 0.0)[row]
     each = dtype_bytes(table.gradient_dtype)[row]
-    return each * np.minimum(size, trained.whole), each * np.where(trained.last > size, trained.last, 0.0) * (size > 0)
+    alone = (trained.last > size) & (size > 0) & (table.zero_stage < 3)[row]
+    return each * np.minimum(size, trained.whole), each * np.where(alone, trained.last, 0.0)
 
 
 def _filling_buckets(table: StrategyTable) -> FloatColumn:
