@@ -32,6 +32,13 @@ MEMORY_RULES: Final = {
 }
 """What stands behind a framework's memory besides measured runs."""
 
+FROZEN_GRADIENTS: Final = {
+    "fsdp1": "Memory: frozen weights have gradients, as where LitGPT flattens whole blocks. Under PEFT's "
+    "fsdp_auto_wrap_policy, which transformers' Trainer sets, they have none: a gradient of each less, over the ranks of "
+    "a shard group.",
+}
+"""How frameworks are set up with LoRA differs, and no request says which way."""
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -137,6 +144,9 @@ def _memory_notes(problem: Problem, framework: str) -> list[str]:
             notes.append(f"Memory: none of these runs is of kind {_kind(problem)}{elsewhere}.")
     else:
         notes = [f"Memory: formulas; no public measured peak of {framework} on {gpu.generation} GPUs{rules}."]
+    tuning = problem.workload.fine_tuning
+    if tuning is not None and tuning.method == "lora" and framework in FROZEN_GRADIENTS:
+        notes.append(FROZEN_GRADIENTS[framework])
     return [*notes, "Memory: no learned correction is applied."]
 
 

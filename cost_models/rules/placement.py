@@ -98,7 +98,9 @@ def _no_peer_to_peer(view: View) -> bool:
 
 
 def _no_peer_to_peer_says(view: View) -> str:
-    return f"{view.cluster.gpu.name} has no peer-to-peer access: traffic inside a node goes through host memory"
+    shared = view.cluster.host_path_gpus
+    by = f", {shared} cards by one path" if shared > 1 else ""
+    return f"{view.cluster.gpu.name} has no peer-to-peer access: traffic inside a node goes through host memory{by}"
 
 
 def _odd_head(view: View) -> bool:

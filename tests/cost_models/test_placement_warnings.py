@@ -75,6 +75,12 @@ WARNED: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         make_problem("llama-3-8b", {"nodes": 1, "gpus_per_node": 8, "gpu": "rtx-4090-24gb"}),
         {"framework": "fsdp2"},
         "peer_to_peer_missing",
+        "rtx-4090-24gb has no peer-to-peer access: traffic inside a node goes through host memory, 4 cards by one path",
+    ),
+    (
+        make_problem("llama-3-8b", {"nodes": 1, "gpus_per_node": 2, "gpu": "rtx-4090-24gb"}),
+        {"framework": "fsdp2"},
+        "peer_to_peer_missing",
         "rtx-4090-24gb has no peer-to-peer access: traffic inside a node goes through host memory",
     ),
     (

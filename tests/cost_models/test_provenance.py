@@ -125,6 +125,15 @@ class TestNotes:
         assert "every public measured run of deepspeed is from 2020 and 2021" in notes
         assert "validated against PyTorch under a fake process group" in notes
 
+    def test_lora_under_fsdp1_says_whose_wrapping_its_memory_is_of(self) -> None:
+        def notes(framework: str, tuning: FineTuning | None) -> str:
+            problem = make_problem("llama-2-7b", cluster("rtx-3090-24gb"), global_batch_size=64, fine_tuning=tuning)
+            return said(problem, framework, zero_stage=3)[2]
+
+        lora, qlora = FineTuning("lora", 8), FineTuning("qlora", 8)
+        assert "PEFT" in notes("fsdp1", lora)
+        assert all("PEFT" not in notes(*other) for other in (("fsdp1", qlora), ("fsdp1", None), ("fsdp2", lora)))
+
     def test_a_silicon_without_any_run_says_that_its_efficiencies_are_not_measured(self) -> None:
         notes = said(make_problem("llama-3-8b", cluster("gaudi2-96gb")), "megatron-lm")[2]
         assert "the efficiencies of gaudi2 GPUs are taken from others or assumed" in notes
