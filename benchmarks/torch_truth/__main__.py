@@ -13,6 +13,7 @@ import torch
 import transformers
 from adapted_blocks import RANK, AdaptedCase, adapted_cases, record_adapted
 from cases import CONFIGS, transformers_cases
+from compiled_layers import compiled_cases, record_compiled
 from megatron_blocks import MegatronCase, megatron_cases, record_megatron, set_up
 from recorder import Left
 from torchtitan_blocks import TitanCase, record_titan, titan_cases
@@ -40,6 +41,7 @@ def main() -> None:
     rows = [_row("eager", case, record(case)) for case in transformers_cases(configs)]
     rows += [_row("partly-fused", case, record_titan(case)) for case in titan_cases(configs)]
     rows += [_row("eager", case, record_adapted(case)) for case in adapted_cases(configs)]
+    rows += [_row("eager", case, record_compiled(case)) for case in compiled_cases(configs)]
     set_up()
     rows += [_row("fused", case, record_megatron(case)) for case in megatron_cases(configs)]
     head = {

@@ -15,11 +15,9 @@ from typing import Any
 
 import torch
 from cuda_kernels import CudaKernels, attention
-from functorch.compile import min_cut_rematerialization_partition
+from partition import handed_over
 from recorder import Left, by_one_layer, left_by
 from torch import Tensor, nn
-from torch._dynamo.backends.common import aot_autograd
-from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -258,31 +256,8 @@ def _left(case: TitanCase, layers: int) -> Left:
 
 
 def _compiled(case: TitanCase) -> Left:
-    """What the forward graph hands to the backward graph of one block."""
     blocks, inputs, table = _built(case, 1)
-    handed: list[Tensor] = []
-
-    def take(graph: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
-        outputs = graph.graph.find_nodes(op="output")[0].args[0][1:]
-        values = [(node.op, node.meta.get("val")) for node in outputs]
-        handed.extend(
-            value
-            for operation, value in values
-            if isinstance(value, Tensor) and not value.is_complex()
-            if operation != "placeholder" or value.shape == inputs.shape
-        )
-        return graph
-
-    torch._dynamo.reset()
-    backend = aot_autograd(
-        fw_compiler=take,
-        bw_compiler=lambda graph, _: graph,
-        partition_fn=min_cut_rematerialization_partition,
-        decompositions=select_decomp_table(),
-    )
-    torch.compile(_checkpointed(case, blocks[0]), backend=backend, fullgraph=True)(inputs, table)
-    storages = {value.untyped_storage()._cdata: value.untyped_storage().nbytes() for value in handed}
-    size = sum(storages.values())
+    size = handed_over(_checkpointed(case, blocks[0]), inputs, table)
     return Left(size, size)
 
 

@@ -32,6 +32,7 @@ class Case:
     dropout: float = 0.0
     batch: int = 2
     sequence_length: int = 1024
+    compile: bool = False
 
 
 def _flash_attention(
@@ -78,7 +79,7 @@ def _left(case: Case, key: str, layers: int) -> Left:
     if "attention_types" in fields:
         fields["attention_types"] = [[["global"], layers]]
     config = CONFIG_MAPPING[fields.pop("model_type")](**fields)
-    _set_dropout(config, case.dropout)
+    set_dropout(config, case.dropout)
     implementation = {"flash": KERNEL, "sdpa": "sdpa", "eager": "eager"}[case.attention]
     with torch.device("meta"):
         model = AutoModel.from_config(config, attn_implementation=implementation, dtype=DTYPES[case.weights])
@@ -91,13 +92,13 @@ def _left(case: Case, key: str, layers: int) -> Left:
         return left_by(model, lambda: model(**inputs), kernels.weight_copies)
 
 
-def _set_dropout(config: Any, share: float) -> None:
+def set_dropout(config: Any, share: float) -> None:
     """All of a config's shares, whatever it calls them."""
     for key, value in vars(config).items():
         if ("dropout" in key or "pdrop" in key) and isinstance(value, float | int) and not isinstance(value, bool):
             vars(config)[key] = share
         elif key == "attn_config":
-            _set_dropout(value, share)
+            set_dropout(value, share)
 
 
 def _inputs(case: Case, config: Any) -> dict[str, Any]:

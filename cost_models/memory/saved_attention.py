@@ -30,7 +30,9 @@ def kept_by_attention(attention: Attention, at: Tokens) -> dict[str, FloatColumn
         # Plain attention expands keys and values to all heads; those of a single head need no copy for one sample.
         whole = at.eager & (attention.key_value_heads == 1) & (at.table.micro_batch_size == 1)
         inputs = queries + np.where(whole, keys + values, queries + output) + _widened(attention, at)
+        # Compiled softmax keeps the largest score and the sum of a query, in fp32.
         core = attention.heads * at.keys * _score_bytes(attention, at)
+        core = core + np.where(at.table.compile & ~at.fused, 2.0 * _SOFTMAX_STATISTIC_BYTES * attention.heads, 0.0)
     inputs = inputs + _behind_values(attention, at)
     projected = np.where(at.eager & (attention.latent is not None) & flash, queries, output)
     parts = {
@@ -117,7 +119,7 @@ def _latents(latent: LatentAttention, at: Tokens) -> FloatColumn:
     ranks = latent.kv_rank + (latent.q_rank or 0)
     norms = 1.0 if latent.q_rank is None else 2.0
     # The rotary share of the keys lies in the storage that the norm reads, unless that makes an fp32 copy.
-    copied = at.eager & (at.plain.norm != "kernel") & (at.element < 4.0)
+    copied = at.written_out & (at.plain.norm != "kernel") & (at.element < 4.0)
     rotary = np.where(copied, 0.0, at.element * latent.rope_head_dim)
     kept = (kept_by_inner_norm(at) + at.element) * ranks + rotary + norms * statistics_bytes(at)
     return kept * at.count * at.residual
@@ -127,9 +129,12 @@ def _score_bytes(attention: Attention, at: Tokens) -> FloatColumn:
     """Bytes of a query-key pair: probabilities, with dropout a mask and the dropped ones (arXiv 2205.05198, eq. 1)."""
     plain = np.where(at.autocast | at.plain.fp32_scores, 4.0, at.element)
     softmax = np.where(at.fused, at.element, np.where(at.eager, plain, 4.0))
+    # torch.compile keeps the scores as the product wrote them, and works the softmax out again.
+    compiled = at.table.compile & ~at.fused
+    softmax = np.where(compiled, at.element, softmax)
     if at.problem.workload.dropout > 0:
         probabilities = softmax + 1.0 + at.element
     else:
         # The product reads what the softmax wrote, or what that was rounded to.
-        probabilities = softmax + np.where(softmax == at.element, 0.0, at.element)
+        probabilities = softmax + np.where((softmax == at.element) & ~compiled, 0.0, at.element)
     return probabilities + (at.element if attention.soft_cap else 0.0)

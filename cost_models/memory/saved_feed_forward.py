@@ -30,12 +30,12 @@ def _before_last(part: FeedForward, at: Tokens) -> FloatColumn:
     read = np.zeros_like(at.element) if part.activation == "relu" else at.element
     if part.activation == "gelu_new":
         # half of the input, the tanh, and one more than that (transformers/activations.py)
-        read = read + np.where(at.eager, 3.0 * step, 0.0)
+        read = read + np.where(at.written_out, 3.0 * step, 0.0)
     elif part.activation == "quick_gelu":
-        read = read + np.where(at.eager, at.element, 0.0)  # the sigmoid
+        read = read + np.where(at.written_out, at.element, 0.0)  # the sigmoid
     if part.gated:
         # un-fused also the activated gate, which the product keeps, and the other branch
-        result = np.where(at.eager & (part.activation == "gelu_new"), step, at.element)
+        result = np.where(at.written_out & (part.activation == "gelu_new"), step, at.element)
         return read + np.where(at.fused_gate, 0.0, result) + at.element
     if part.activation == "relu":
         # The last matrix reads the same tensor, unless something lies between.

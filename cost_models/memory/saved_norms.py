@@ -29,7 +29,7 @@ def kept_by_norm(at: Tokens, read: FloatColumn, weights: bool = True) -> FloatCo
         "fp32": np.full_like(read, 4.0 + trained * 4.0),
         "centred": np.full_like(read, 8.0 + trained * 4.0),
     }
-    return np.where(at.eager, plain[at.plain.norm], read)
+    return np.where(at.written_out, plain[at.plain.norm], read)
 
 
 def kept_by_inner_norm(at: Tokens, weights: bool = True) -> FloatColumn:
@@ -41,7 +41,7 @@ def statistics_bytes(at: Tokens) -> FloatColumn:
     """Of one token of one norm."""
     kernel = 2.0 if at.problem.model.norm == "layernorm" else 1.0
     plain = 2.0 if at.plain.norm in ("kernel", "fp32_kernel") else 1.0
-    return _STATISTIC_BYTES * np.where(at.eager, plain, kernel)
+    return _STATISTIC_BYTES * np.where(at.written_out, plain, kernel)
 
 
 def norms_of_block(block: Block, at: Tokens) -> dict[str, FloatColumn]:
@@ -51,7 +51,7 @@ def norms_of_block(block: Block, at: Tokens) -> dict[str, FloatColumn]:
     # Norms before attention and perceptron feed matrices; norms after them feed the residual stream only.
     feeding = min(norms, 2 if block.parallel_residual else 1 + len(block.attentions))
     # Two norms side by side read one tensor; those that are written out copy it.
-    by_hand = at.eager & (at.plain.norm != "kernel")
+    by_hand = at.written_out & (at.plain.norm != "kernel")
     before = np.where(by_hand, feeding, 1.0 if block.parallel_residual else feeding)
     inputs = before * kept_by_norm(at, at.stream) + (norms - feeding) * kept_by_inner_norm(at)
     kept = inputs * hidden + norms * statistics_bytes(at)

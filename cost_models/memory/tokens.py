@@ -42,6 +42,9 @@ class Tokens:
     """Bytes of an element of a linear layer's input that nothing else keeps: less where narrow copies are saved."""
     eager: BoolColumn
     """Plain kernels: un-fused norms in fp32, activations and products kept one by one."""
+    written_out: BoolColumn
+    """The same where nothing compiles them: torch.compile works norms and activations out again from what matrices
+    wrote, as if they were fused."""
     fused: BoolColumn
     fused_gate: BoolColumn
     """The product of a gated activation is part of its kernel."""
@@ -83,6 +86,7 @@ def tokens(problem: Problem, table: StrategyTable) -> Tokens:
         casts_adapted=casting & (problem.workload.fine_tuning is not None),
         linear_input=np.where(flag(table, "fp8_saved_inputs"), narrow, element),
         eager=table.is_choice("kernels", "eager"),
+        written_out=table.is_choice("kernels", "eager") & ~table.compile,
         fused=table.is_choice("kernels", "fused"),
         # torch.compile recomputes products and activations from the saved outputs of the matrices (min-cut partitioner)
         fused_gate=(table.is_choice("kernels", "fused") & flag(table, "gated_product_fused")) | table.compile,
