@@ -1,10 +1,13 @@
-"""Measures every step and writes tests/data/torch_steps.json; needs torch and transformers."""
+"""Measures every step and writes tests/data/torch_steps.json; needs torch, transformers and deepspeed."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +30,13 @@ def main() -> None:
     prefix = sys.argv[1] if len(sys.argv) > 1 else ""
     rows: dict[str, dict[str, Any]] = {row["name"]: row for row in _recorded()}
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    versions["deepspeed"] = version("deepspeed")
     for step in cases():
         if step.name in rows and not (prefix and step.name.startswith(prefix)):
             continue
-        measured = run(step)
+        # A process each: process groups do not survive one another.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            measured = pool.submit(run, step).result()
         rows[step.name] = {**dataclasses.asdict(step), **dataclasses.asdict(measured)}
         print(step.name, f"{measured.peak_bytes / 2**30:.2f} GiB", measured.moment, flush=True)
         known = [json.dumps(rows[each.name]) for each in cases() if each.name in rows]

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.torch_steps.models import Dims
-from benchmarks.torch_steps.steps import Step
+from benchmarks.torch_steps.step import Step
 
 """Published shapes with fewer layers: what comes and goes weighs the more."""
 LLAMA_1B = Dims(8, 2048, 32, 8, 8192, 128256)
 LLAMA_7B = Dims(8, 4096, 32, 32, 11008, 32000)
 LLAMA_8B = Dims(8, 4096, 32, 8, 14336, 128256)
+WIDE_HEAD = Dims(2, 2048, 16, 16, 8192, 256000)
+NARROW_HEAD = Dims(2, 2048, 16, 16, 8192, 50257)
 LLAMA_70B = Dims(10, 8192, 64, 8, 28672, 128256)
 
 
@@ -19,6 +21,8 @@ def cases() -> Iterator[Step]:
     """Every step, sharded and replicated."""
     yield from _sharded()
     yield from _replicated()
+    yield from _partitioned()
+    yield from _heads()
 
 
 def _sharded() -> Iterator[Step]:
@@ -61,3 +65,31 @@ def _replicated() -> Iterator[Step]:
         yield step(f"7b-{kernels}", LLAMA_7B, 1024, 8, parameter_dtype="bf16", kernels=kernels)
         yield step(f"7b-{kernels}-alone", LLAMA_7B, 4096, 1, parameter_dtype="bf16", kernels=kernels)
         yield step(f"7b-{kernels}-autocast-alone", LLAMA_7B, 2048, 1, kernels=kernels)
+
+
+def _partitioned() -> Iterator[Step]:
+    def step(name: str, dims: Dims, length: int, ranks: int, micro_batches: int = 1, **strategy: Any) -> Step:
+        fields = {"framework": "deepspeed", "kernels": "partly-fused", **strategy}
+        return Step(f"deepspeed-{name}", dims, length, ranks, fields, micro_batches)
+
+    for stage in (1, 2, 3):
+        # Stage 1 does not overlap by default; with it, it keeps no more gradients than stage 2, unlike the paper's.
+        overlap = stage > 1
+        yield step(f"{stage}-8b", LLAMA_8B, 2048, 8, zero_stage=stage, overlap_communication=overlap)
+        yield step(f"{stage}-7b-plain", LLAMA_7B, 4096, 64, zero_stage=stage, overlap_communication=False)
+        fields = {"zero_stage": stage, "activation_checkpointing": "full", "overlap_communication": overlap}
+        yield step(f"{stage}-7b-full", LLAMA_7B, 1024, 8, **fields)
+        yield step(f"{stage}-1b-accumulated", LLAMA_1B, 1024, 16, 2, zero_stage=stage)
+
+
+def _heads() -> Iterator[Step]:
+    """Little but the head and its loss."""
+    for vocabulary, dims in (("wide", WIDE_HEAD), ("narrow", NARROW_HEAD)):
+        for kernels in ("eager", "partly-fused"):
+            fields = {"framework": "ddp", "kernels": kernels, "activation_checkpointing": "full"}
+            for name, dtypes in (
+                ("fp32", {"precision": "fp32"}),
+                ("bf16", {"parameter_dtype": "bf16"}),
+                ("autocast", {}),
+            ):
+                yield Step(f"head-{vocabulary}-{kernels}-{name}", dims, 8192, 1, {**fields, **dtypes})

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import GradBucket
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+from benchmarks.torch_steps.checkpointing import checkpoint_layers
+from benchmarks.torch_steps.dtypes import default_dtype
 from benchmarks.torch_steps.hugging_face import language_model
-from benchmarks.torch_steps.models import Decoder, Dims
+from benchmarks.torch_steps.models import Decoder
+from benchmarks.torch_steps.step import Step
 from benchmarks.torch_steps.tracking import Measured, Tracker, fake_ranks, measure
-
-
-@dataclass(frozen=True)
-class Step:
-    """A model, a workload and a strategy in the contract's words."""
-
-    name: str
-    dims: Dims
-    sequence_length: int
-    ranks: int
-    strategy: dict[str, Any] = field(default_factory=dict)
-    micro_batches: int = 1
-    fused_optimizer: bool = False
-
-    @property
-    def micro_batch_size(self) -> int:
-        return int(self.strategy.get("micro_batch_size", 1))
 
 
 def run(step: Step) -> Measured:
     """Peak of the second step."""
-    return {"fsdp2": _fsdp2, "ddp": _ddp}[step.strategy["framework"]](step)
+    framework = step.strategy["framework"]
+    if framework == "deepspeed":
+        from benchmarks.torch_steps.deep_speed import run_deepspeed
+
+        return run_deepspeed(step)
+    return {"fsdp2": _fsdp2, "ddp": _ddp}[framework](step)
 
 
 def _fsdp2(step: Step) -> Measured:
@@ -52,7 +40,7 @@ def _fsdp2(step: Step) -> Measured:
     shape = (replicas, step.ranks // replicas) if replicas > 1 else (step.ranks,)
     with fake_ranks(shape) as mesh:
         model = Decoder(step.dims, step.sequence_length)
-        _checkpoint(model.layers, strategy.get("activation_checkpointing", "none"))
+        checkpoint_layers(model.layers, strategy.get("activation_checkpointing", "none"))
         _shard(model, mesh, strategy.get("zero_stage", 3) == 3)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
@@ -75,37 +63,15 @@ def _shard(model: Decoder, mesh: DeviceMesh, reshard: bool) -> None:
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
-def _checkpoint(layers: nn.ModuleList, kind: str) -> None:
-    for index, layer in enumerate(layers):
-        if kind == "full":
-            layers[index] = checkpoint_wrapper(layer, preserve_rng_state=False)
-        elif kind == "selective":
-            layers[index] = checkpoint_wrapper(layer, preserve_rng_state=False, context_fn=_every_second_product)
-
-
-def _every_second_product() -> Any:
-    """torchtitan's policy for operators: attention's outputs are kept, and every second matrix product."""
-    seen = {False: 0, True: 0}
-
-    def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-        product = operator == torch.ops.aten.mm.default
-        if product:
-            seen[context.is_recompute] += 1
-        keep = operator == torch.ops.paraplan.flash.default or (product and seen[context.is_recompute] % 2 == 1)
-        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return create_selective_checkpoint_contexts(policy)
-
-
 def _ddp(step: Step) -> Measured:
     strategy = step.strategy
     plain = strategy["kernels"] == "eager"
     autocast = strategy.get("parameter_dtype", "fp32") == "fp32" and strategy.get("precision", "bf16") != "fp32"
     with fake_ranks((step.ranks,)):
-        with _default_dtype(torch.bfloat16 if strategy.get("parameter_dtype") == "bf16" else torch.float32):
+        with default_dtype(torch.bfloat16 if strategy.get("parameter_dtype") == "bf16" else torch.float32):
             model = language_model(step.dims) if plain else Decoder(step.dims, step.sequence_length)
         layers = model.model.layers if plain else model.layers
-        _checkpoint(layers, strategy.get("activation_checkpointing", "none"))
+        checkpoint_layers(layers, strategy.get("activation_checkpointing", "none"))
         buckets: dict[int, Tensor] = {}
         wrapped: nn.Module = model
         unsynchronised: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -147,16 +113,6 @@ class _SteadyReducer:
         return False
 
 
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def _reduced_at_once(bucket: GradBucket, buckets: dict[int, Tensor]) -> torch.futures.Future[Tensor]:
     """The fake process group answers nothing, which the reducer does not take; the default reduces in place too."""
     buckets[bucket.index()] = bucket.buffer()
@@ -175,13 +131,7 @@ def _train(
 ) -> None:
     shape = (step.micro_batch_size, step.sequence_length)
 
-    def leaves_head(_: nn.Module, __: Any, output: Any) -> None:
-        hidden = output[0] if isinstance(output, tuple) else output
-        if hidden.requires_grad:
-            tracker.phase = "loss"
-            hidden.register_hook(lambda _: setattr(tracker, "phase", "backward"))
-
-    hook = last_layer.register_forward_hook(leaves_head)
+    hook = last_layer.register_forward_hook(tracker.leave_head)
     for left in reversed(range(step.micro_batches)):
         tracker.phase = "forward"
         tracker.reset_mod_stats()

@@ -43,11 +43,23 @@ class Tracker(MemTracker):
         if self._peak_mem.get(_CPU, 0) > before:
             self.moment = self.phase
 
+    def leave_head(self, _: nn.Module, __: Any, output: Any) -> None:
+        """A forward hook of the last block: the head and the loss are on."""
+        hidden = output[0] if isinstance(output, tuple) else output
+        if hidden.requires_grad:
+            self.phase = "loss"
+            hidden.register_hook(lambda _: setattr(self, "phase", "backward"))
+
+    def restart(self) -> None:
+        """Forget the peak so far."""
+        self._peak_mem_snap = self.get_tracker_snapshot("current")
+        self._peak_mem = {device: int(kinds["Total"]) for device, kinds in self._peak_mem_snap.items()}
+
 
 @contextmanager
-def fake_ranks(shape: tuple[int, ...]) -> Iterator[DeviceMesh]:
-    """Rank 0 of a mesh that does not communicate, with fake tensors."""
-    dist.init_process_group("fake", rank=0, world_size=math.prod(shape), store=FakeStore())
+def fake_ranks(shape: tuple[int, ...], rank: int = 0) -> Iterator[DeviceMesh]:
+    """One rank of a mesh that does not communicate, with fake tensors."""
+    dist.init_process_group("fake", rank=rank, world_size=math.prod(shape), store=FakeStore())
     try:
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
         with FakeTensorMode():
@@ -72,14 +84,26 @@ def measure(
         with tracker:
             before = _total(tracker.get_tracker_snapshot("current"))
             step(tracker)
-        snapshot = tracker.get_tracker_snapshot("peak")[_CPU]
-        measured = Measured(
-            peak_bytes=snapshot["Total"],
-            moment=tracker.moment,
-            split={getattr(kind, "value", kind): size for kind, size in snapshot.items() if size and kind != "Total"},
-            before_bytes=before,
-        )
-    return measured
+    return _measured(tracker, before)
+
+
+def measure_whole(tracker: Tracker, step: Callable[[], None]) -> Measured:
+    """The second step, where the tracker has seen all that lasts come."""
+    step()
+    tracker.restart()
+    before = _total(tracker.get_tracker_snapshot("current"))
+    step()
+    return _measured(tracker, before)
+
+
+def _measured(tracker: Tracker, before: int) -> Measured:
+    snapshot = tracker.get_tracker_snapshot("peak")[_CPU]
+    return Measured(
+        peak_bytes=snapshot["Total"],
+        moment=tracker.moment,
+        split={getattr(kind, "value", kind): size for kind, size in snapshot.items() if size and kind != "Total"},
+        before_bytes=before,
+    )
 
 
 def _total(snapshot: dict[torch.device, dict[Any, int]]) -> int:

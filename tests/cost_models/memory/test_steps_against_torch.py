@@ -23,9 +23,10 @@ from cost_models.workload import Workload
 from tests.cost_models.problems import resolved
 
 STEPS = json.loads((Path(__file__).parents[2] / "data" / "torch_steps.json").read_text())["steps"]
-LARGEST_ERROR = 0.02
-EXACT = 0.004
-"""Of peaks at the loss: rows of statistics, tables of rotations and tokens are not priced."""
+LARGEST_ERROR = 0.03
+EXACT = 0.002
+"""Of peaks at the loss: tables of rotations and tokens are not priced. Under DeepSpeed the loss may still run when the
+head's gradients arrive."""
 
 
 def estimated(step: dict[str, Any]) -> tuple[float, str]:
@@ -48,7 +49,7 @@ def estimated(step: dict[str, Any]) -> tuple[float, str]:
 def test_a_step_peaks_where_torch_peaks(step: dict[str, Any]) -> None:
     peak, moment = estimated(step)
     assert peak == pytest.approx(step["peak_bytes"], rel=LARGEST_ERROR)
-    if moment == step["moment"] == "loss":
+    if moment == step["moment"] == "loss" and step["strategy"]["framework"] != "deepspeed":
         assert peak == pytest.approx(step["peak_bytes"], rel=EXACT)
     # Two moments may come within a part in a hundred of each other.
     assert moment == step["moment"] or peak == pytest.approx(step["peak_bytes"], rel=0.01)
@@ -56,4 +57,5 @@ def test_a_step_peaks_where_torch_peaks(step: dict[str, Any]) -> None:
 
 def test_every_moment_and_framework_is_there() -> None:
     moments = {(step["strategy"]["framework"], step["moment"]) for step in STEPS}
-    assert {("fsdp2", "loss"), ("fsdp2", "backward"), ("ddp", "loss"), ("ddp", "optimizer")} <= moments
+    both = {(framework, moment) for framework in ("fsdp2", "deepspeed") for moment in ("loss", "backward")}
+    assert both | {("ddp", "loss"), ("ddp", "optimizer")} <= moments
