@@ -34,8 +34,8 @@ MEMORY_RULES: Final = {
 
 FROZEN_GRADIENTS: Final = {
     "fsdp1": "Memory: frozen weights have gradients, as where LitGPT flattens whole blocks. Under PEFT's "
-    "fsdp_auto_wrap_policy, which transformers' Trainer sets, they have none: each rank of a shard group holds its share "
-    "of them less.",
+    "fsdp_auto_wrap_policy, which transformers' Trainer sets, they have none, and each rank of a shard group keeps its "
+    "share of them less.",
 }
 """How frameworks are set up with LoRA differs, and no request says which way."""
 
