@@ -33,7 +33,9 @@ GEMM: Final = {
     "generation.hopper.gemm_fp8": Range(0.45, 0.71),
     "generation.blackwell.gemm": Range(0.45, 0.78),
     "generation.blackwell.gemm_fp8": Range(0.45, 0.76),
-    # What those shares are of the datasheet's peak at 1,000 W (B200), and half of it.
+    # What those shares are at 500 W of the same silicon (torchtitan's H100 with HBM2e), and less than half of it.
+    "generation.hopper.gemm_flops_per_joule": Range(0.7e12, 1.6e12),
+    # The same at 1,000 W (B200).
     "generation.blackwell.gemm_flops_per_joule": Range(0.8e12, 1.8e12),
     "generation.blackwell.fp8_flops_per_joule": Range(1.6e12, 3.6e12),
 }
