@@ -114,9 +114,9 @@ class Lattice:
         return self.partial({**columns, "offload": kinds, "offload_fraction": np.full(len(kinds), fraction)})
 
     def can_offload(self, columns: Columns, kind: str) -> BoolColumn:
-        """(n,) whether the framework has the kind of offload with the row's ZeRO stage."""
+        """(n,) whether the framework has the kind of offload with the row's ZeRO stage, which it is kept for."""
         if kind == "none":
-            return np.ones(rows_of(columns), dtype=np.bool_)
+            return (_shard_ranks(columns) > 1) | (columns["zero_stage"] == min(self.axes.zero))
         return np.isin(columns["zero_stage"], self.framework.offload_zero_stages.get(kind, ()))
 
     def partial(self, columns: Columns) -> PartialColumns:
@@ -208,19 +208,31 @@ def _with_schedules(columns: Columns, axes: Axes) -> Columns:
 
 def _with_shards(columns: Columns, axes: Axes, cluster: Cluster, framework: Framework) -> Columns:
     columns = cross(columns, zero_stage=axes.zero)
-    ranks = columns["data_parallel_size"] * columns["context_parallel_size"]
     pipeline_stages = np.isin(columns["zero_stage"], framework.pipeline_zero_stages)
-    # One rank has nothing to shard over: the lowest stage stands for all. A single stage that `space` names is judged
-    # by the rules.
+    # One rank has nothing to shard over: the lowest stage stands for all, but for those that an offload needs. A single
+    # stage that `space` names is judged by the rules.
     columns = keep(
         columns,
-        ((ranks > 1) | (columns["zero_stage"] == min(axes.zero)))
+        ((_shard_ranks(columns) > 1) | np.isin(columns["zero_stage"], _stages_of_one_rank(axes, framework)))
         & ((columns["pipeline_parallel_size"] == 1) | pipeline_stages | (len(axes.zero) == 1)),
     )
     if axes.replicate is not None:
         columns = cross(columns, data_parallel_replicate_size=axes.replicate)
         return keep(columns, columns["data_parallel_size"] % columns["data_parallel_replicate_size"] == 0)
     return _with_domain_shards(columns, cluster)
+
+
+def _shard_ranks(columns: Columns) -> IntColumn:
+    """Ranks that optimizer states are sharded over."""
+    ranks: IntColumn = columns["data_parallel_size"] * columns["context_parallel_size"]
+    return ranks
+
+
+def _stages_of_one_rank(axes: Axes, framework: Framework) -> list[int]:
+    """The lowest ZeRO stage, and the lowest that each offload runs with."""
+    offloads = (framework.offload_zero_stages.get(kind, ()) for kind, _ in axes.offload)
+    fitting = [[stage for stage in axes.zero if stage in stages] for stages in offloads]
+    return [min(axes.zero), *(min(stages) for stages in fitting if stages)]
 
 
 def _with_domain_shards(columns: Columns, cluster: Cluster) -> Columns:

@@ -76,7 +76,8 @@ def select(candidates: Candidates, count: int) -> Candidates:
 def rank_front(evaluator: Evaluator, pool: Candidates, count: int) -> Candidates:
     """Plans along the front of step time against peak memory, fastest first, evenly spread where it is long."""
     rescored = rescore(evaluator, front_of(pool))
-    points = front_of(rescored.take(rescored.acceptable))
+    front = front_of(rescored.take(rescored.acceptable))
+    points = front.take(np.sort(front.first_of_each(PLAN_FIELDS)))
     rows = np.unique(np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(np.int64))
     return points.take(rows)
 

@@ -187,4 +187,5 @@ def megatron_cases(configs: Mapping[str, Config]) -> Iterator[MegatronCase]:
             for dropout in (0.0, 0.1):
                 for batch in (1, 2):
                     yield MegatronCase(model, configs[model], attention, dropout=dropout, batch=batch)
-            yield MegatronCase(model, configs[model], attention, "selective", dropout=0.1)
+        # Not with flash: what Transformer Engine's kernels hold of a view of q, k, v decides, and they do not run here.
+        yield MegatronCase(model, configs[model], "eager", "selective", dropout=0.1)

@@ -55,14 +55,16 @@ def more_before_recomputed_core(attention: Attention, at: Tokens) -> FloatColumn
     """Bytes of queries, keys and values that Megatron's recomputation of core attention keeps more than the core does.
 
     Not yet expanded; but values are a view of the tensor that queries and keys came from before they were rotated
-    (megatron/core/transformer/attention.py; latent attention makes them contiguous).
+    (megatron/core/transformer/attention.py; latent attention makes them contiguous). Fused kernels hold that tensor
+    with and without recomputation: their users measure the same peak either way (NVIDIA/Megatron-LM issues 464, 1886).
     """
+    if at.problem.workload.attention == "flash":
+        return np.zeros_like(at.count)
     queries, keys = attention.heads * attention.head_dim, attention.key_value_heads * attention.head_dim
     values = attention.key_value_heads * attention.value_head_dim
     rotated = at.problem.model.position_embeddings == "rotary" and attention.latent is None
     more = float(queries + keys) if rotated else 0.0
-    if at.problem.workload.attention != "flash":
-        more += keys + values - queries - attention.heads * attention.value_head_dim
+    more += keys + values - queries - attention.heads * attention.value_head_dim
     return at.element * more * at.count * at.tensor
 
 

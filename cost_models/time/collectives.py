@@ -7,6 +7,7 @@ all-reduce (Thakur, Rabenseifner, Gropp 2005; nccl-tests PERFORMANCE.md defines 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from cost_models.strategy import FloatColumn, IntColumn
 from cost_models.time.channels import Channel, channel
 from cost_models.time.coefficients import Coefficients
 from cost_models.time.protocols import PROTOCOLS, Protocol
+
+RING_COLLECTIVES: Final = ("all_gather", "reduce_scatter", "all_reduce")
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,17 @@ class Network:
 
     def all_to_all(self, group: Channel, sent_bytes: FloatColumn) -> FloatColumn:
         """Each rank sends `sent_bytes` in equal parts to all."""
-        return group.at(group.exchange_seconds) + sent_bytes * group.at(group.exchange_seconds_per_byte)
+        by_links = sent_bytes * group.at(group.exchange_seconds_per_byte)
+        return group.at(group.exchange_seconds) + self._as_measured(group, sent_bytes, "all_to_all", by_links)
 
     def send(self, group: Channel, sent_bytes: FloatColumn) -> FloatColumn:
         """Point to point between neighbours of the group."""
-        return group.at(group.send_seconds) + sent_bytes * group.at(1 / group.send_bytes_per_s)
+        by_links: FloatColumn = sent_bytes * group.at(1 / group.send_bytes_per_s)
+        table = self._measured("send_recv")
+        if table:
+            across = ~np.isinf(group.at(group.node_share))
+            by_links = np.where(across, sent_bytes / _interpolate(table, group.at(group.nodes), sent_bytes), by_links)
+        return group.at(group.send_seconds) + by_links
 
     def _fastest(self, group: Channel, latencies: tuple[FloatColumn, ...], moving: FloatColumn) -> FloatColumn:
         """By the protocol that is the fastest for each message, given the seconds that its bytes alone take."""
@@ -54,8 +63,14 @@ class Network:
 
     def _ring_seconds(self, group: Channel, message_bytes: FloatColumn, collective: str) -> FloatColumn:
         """Once round the ring, without latency."""
-        table = [entry for entry in self.cluster.inter_node.measured if entry.collective == collective]
         by_links: FloatColumn = (message_bytes + group.at(group.half_bytes)) * group.at(group.share / group.bytes_per_s)
+        return self._as_measured(group, message_bytes, collective, by_links)
+
+    def _as_measured(
+        self, group: Channel, message_bytes: FloatColumn, collective: str, by_links: FloatColumn
+    ) -> FloatColumn:
+        """What the cluster's own measurements say, where they say something; without latency."""
+        table = self._measured(collective)
         if not table:
             return by_links
         # Measured with every GPU of a host in one group. What declines with hosts is the pace of a long ring: a group
@@ -68,6 +83,15 @@ class Network:
             return as_measured
         # Nothing measured across hosts tells of the links inside a domain.
         return np.where(np.isinf(group.at(group.node_share)), by_links, as_measured)
+
+    def _measured(self, collective: str) -> list[MeasuredBandwidth]:
+        """Measurements of a collective, or else of another that moves its bytes round the same ring: nccl-tests
+        defines bus bandwidth so that these compare (PERFORMANCE.md)."""
+        for name in (collective, *(other for other in RING_COLLECTIVES if collective in RING_COLLECTIVES)):
+            table = [entry for entry in self.cluster.inter_node.measured if entry.collective == name]
+            if table:
+                return table
+        return []
 
 
 def _interpolate(table: list[MeasuredBandwidth], nodes: FloatColumn, message_bytes: FloatColumn) -> FloatColumn:

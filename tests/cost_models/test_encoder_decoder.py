@@ -100,8 +100,8 @@ def test_tensor_ranks_sum_after_each_of_the_three_parts() -> None:
 def test_every_framework_prices_it(framework: str, attention: str) -> None:
     problem = t5(attention=attention)
     found = seconds(problem, framework=framework, micro_batch_size=4, activation_checkpointing="full")
-    # Between 10 % and 65 % of 8 x 989 TFLOP/s.
+    # Between 8 % (eager attention) and 65 % of 8 x 989 TFLOP/s.
     fastest = model_flops(problem) / (8 * 989e12 * 0.65)
-    assert fastest < found.step_seconds[0] < 6.5 * fastest
+    assert fastest < found.step_seconds[0] < 65 / 8 * fastest
     peak = memory(problem, framework=framework, micro_batch_size=4, activation_checkpointing="full").peak_bytes[0]
     assert np.isfinite(peak)

@@ -129,6 +129,23 @@ def test_reasons_are_counted() -> None:
     assert swept(wide).rejected["fewer_layers_than_chunks"] > 0
 
 
+def test_one_rank_offloads_with_the_stage_that_an_offload_needs() -> None:
+    alone = cluster(nodes=1, gpus_per_node=1, nvlink_domain_gpus=1)
+    search = small_search("llama-2-7b", clusters=(alone,), frameworks=("deepspeed", "megatron-lm", "fsdp2"))
+    best = swept(search).best.table
+    assert len(best) > 0
+    # 16 bytes a parameter do not fit: every plan offloads, sharded over one rank
+    assert not best.is_choice("offload", "none").any()
+    assert best.zero_stage.min() == 1
+
+
+def test_one_rank_has_no_two_plans_that_differ_in_their_zero_stage_alone() -> None:
+    alone = cluster(nodes=1, gpus_per_node=1, nvlink_domain_gpus=1)
+    best = swept(small_search("gpt-2-xl", clusters=(alone,), workload=Workload(1024, 32))).best.table
+    kept = best.is_choice("offload", "none")
+    assert set(best.zero_stage[kept].tolist()) == {0}
+
+
 def test_named_values_are_the_only_ones() -> None:
     space = {"zero_stage": (1, 3), "tensor_parallel_size": (2,), "overlap_communication": (True, False)}
     best = swept(small_search(space=space)).best

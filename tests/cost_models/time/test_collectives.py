@@ -115,7 +115,7 @@ class TestPcie:
         """Public notes of June 2026, "8xRTX 4090 NCCL AllReduce Bandwidth": 256 MiB, two processors."""
         net = Network(resolve_cluster({"nodes": 1, "gpus_per_node": 8, "gpu": "rtx-4090-24gb"}), default_coefficients())
         group = net.channel(np.array([ranks]), np.array([1]))
-        assert net.all_reduce(group, np.array([256 * 2.0**20])) == pytest.approx(milliseconds / 1e3, rel=0.05)
+        assert net.all_reduce(group, np.array([256 * 2.0**20])) == pytest.approx(milliseconds / 1e3, rel=0.06)
 
     def test_bridged_pairs_use_their_bridge(self) -> None:
         bridge = {"kind": "pcie", "gb_per_s": 25, "nvlink_bridge": {"gpus": 2, "gb_per_s": 56}}
@@ -205,3 +205,23 @@ def test_more_bandwidth_is_never_slower(size: int, nodes: int, scale: float) -> 
     for collective in ("all_reduce", "all_gather", "all_to_all", "send"):
         before = seconds(network(nodes, inter_node=slow), collective, size)
         assert seconds(network(nodes, inter_node=fast), collective, size) <= before * (1 + 1e-12)
+
+    @pytest.mark.parametrize("collective", ["all_gather", "all_reduce"])
+    @pytest.mark.parametrize("measured", ["all_gather", "reduce_scatter", "all_reduce"])
+    def test_any_ring_that_was_measured_stands_for_the_others(self, collective: str, measured: str) -> None:
+        point = {"collective": measured, "nodes": 2, "bytes": 2**33, "bus_gb_per_s": 10}
+        net = network(2, inter_node={"kind": "infiniband", "gbps_per_gpu": 200, "measured": [point]})
+        rounds = 2 if collective == "all_reduce" else 1
+        assert seconds(net, collective, 16) == pytest.approx(rounds * 15 / 16 * 8 / 10)
+
+    def test_a_collective_of_its_own_kind_wins(self) -> None:
+        points = [
+            {"collective": name, "nodes": 2, "bytes": 2**33, "bus_gb_per_s": rate}
+            for name, rate in (("all_reduce", 40), ("all_gather", 20), ("all_to_all", 5), ("send_recv", 8))
+        ]
+        net = network(2, inter_node={"kind": "infiniband", "gbps_per_gpu": 200, "measured": points})
+        assert seconds(net, "all_reduce", 16) == pytest.approx(2 * 15 / 16 * 8 / 40)
+        assert seconds(net, "all_gather", 16) == pytest.approx(15 / 16 * 8 / 20)
+        assert seconds(net, "all_to_all", 16) == pytest.approx(15 / 16 * 8 / 5)
+        assert seconds(net, "send", 2, stride=8) == pytest.approx(8 / 8)
+        assert seconds(net, "send", 8) == pytest.approx(8 / 300)

@@ -68,4 +68,4 @@ def test_table_5_within_its_tolerance(row: dict[str, str]) -> None:
 
 def test_table_5_on_average() -> None:
     errors = [abs(predicted_seconds(row) / float(row["step_seconds"]) - 1) for row in rows()]
-    assert sum(errors) / len(errors) < 0.06
+    assert sum(errors) / len(errors) < 0.08
