@@ -22,11 +22,14 @@ FAR: Final = 4
 """Times the GPUs of a framework's largest run: two doublings on, what falls with every doubling has had room to."""
 SIXTEEN_BIT: Final = ("bf16", "fp16")
 """Run at the same rates wherever both are supported: one stands for the other."""
-OLD_RUNS: Final = {
+RUN_CONDITIONS: Final = {
     "deepspeed": "Step time: every public measured run of deepspeed is from 2020 and 2021; its ZeRO-3 over several "
     "nodes is priced as slow as it was then, today's versions are likely faster.",
+    "nanotron": "Step time: the public runs of nanotron were started by its script for several nodes, which turns on "
+    "torch's checks of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL); tensor parallelism in pipelines over several nodes "
+    "is priced with them and is faster without.",
 }
-"""Frameworks whose runs are of software that has changed since."""
+"""What was particular to a framework's runs and need not be so for others."""
 MEMORY_RULES: Final = {
     "deepspeed": "its ZeRO rules are validated against PyTorch under a fake process group",
 }
@@ -55,11 +58,11 @@ def provenance(problem: Problem, framework: int, precision: int, zero_stage: int
     if problem.cluster.gpu.generation is None:
         gpu = problem.cluster.gpu.name
         note = f"Step time and memory: {gpu} is not in the catalog and is priced from its datasheet."
-        return Provenance("extrapolated", "extrapolated", (note, *_old(name)))
+        return Provenance("extrapolated", "extrapolated", (note, *_conditions(name)))
     return Provenance(
         time_basis(problem, framework, precision),
         _memory_basis(problem, name),
-        (*_time_notes(problem, name, PRECISIONS[precision], zero_stage), *_old(name), *_memory_notes(problem, name)),
+        (*_time_notes(problem, name, PRECISIONS[precision], zero_stage), *_conditions(name), *_memory_notes(problem, name)),
     )
 
 
@@ -177,5 +180,5 @@ def _gpus(runs: Iterable[MeasuredRuns]) -> str:
     return f"{least:,} to {most:,} GPUs" if most > least else f"{most:,} GPU{'s' if most > 1 else ''}"
 
 
-def _old(framework: str) -> tuple[str, ...]:
-    return (OLD_RUNS[framework],) if framework in OLD_RUNS else ()
+def _conditions(framework: str) -> tuple[str, ...]:
+    return (RUN_CONDITIONS[framework],) if framework in RUN_CONDITIONS else ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cost_models.cluster import Cluster, Host
+from cost_models.memory.facts import dtype_bytes
 from cost_models.memory.recomputation import layer_activations
 from cost_models.memory.stage_activations import offloaded_share
 from cost_models.problem import Problem
@@ -13,17 +15,19 @@ from cost_models.time.step_groups import StepGroups
 
 
 def parameter_seconds(problem: Problem, groups: StepGroups, forward: FloatColumn, backward: FloatColumn) -> FloatColumn:
-    """What reading 16-bit shards adds to the given passes of each strategy, prefetched under them.
+    """What reading shards adds to the given passes of each strategy, prefetched under them.
 
     ZeRO-Infinity (arXiv 2104.07857) section 6.1: every rank reads its own part of each layer, so all PCIe links work.
+    Shards cross in the dtype that they are stored in; FSDP casts them on the GPU (torch 2.13, _fsdp_param.py,
+    all_gather_inputs).
     """
     host, table = problem.cluster.host, groups.table
     remote = table.is_choice("offload", "optimizer-and-parameters", "nvme")
     if host is None or not remote.any():
         return np.zeros(len(groups.number))
     shard = groups.weights.dense / groups.layout.dense.sharded
-    shard = 2.0 * (shard + groups.weights.routed / groups.layout.routed.sharded)
-    read = shard / host.gpu_bytes_per_s
+    shard = dtype_bytes(table.parameter_dtype) * (shard + groups.weights.routed / groups.layout.routed.sharded)
+    read = shard / _gpu_bytes_per_s(problem.cluster, host)
     if host.nvme_read_bytes_per_s:
         from_nvme = shard * problem.cluster.gpus_per_node / host.nvme_read_bytes_per_s
         read = np.where(table.is_choice("offload", "nvme"), np.maximum(read, from_nvme), read)
@@ -46,10 +50,15 @@ def activation_seconds(
     host, moved = problem.cluster.host, offloaded_share(table)
     if host is None or not moved.any():
         return np.zeros(len(table))
-    rate = np.minimum(host.gpu_bytes_per_s, host.memory_bytes_per_s / problem.cluster.gpus_per_node)
-    each = moved * np.maximum.reduceat(_kept_bytes(problem, table, stages), stages.start) / rate
+    kept = np.maximum.reduceat(_kept_bytes(problem, table, stages), stages.start)
+    each = moved * kept / _gpu_bytes_per_s(problem.cluster, host)
     exposed: FloatColumn = sum((np.maximum(0.0, each - hiding) for hiding in passes), np.zeros(len(table)))
     return exposed * micro_batches
+
+
+def _gpu_bytes_per_s(cluster: Cluster, host: Host) -> float:
+    """Between a GPU and the host's memory, which all its GPUs share."""
+    return min(host.gpu_bytes_per_s, host.memory_bytes_per_s / cluster.gpus_per_node)
 
 
 def _kept_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:

@@ -152,6 +152,21 @@ class TestTraffic:
         assert kept.parts["offload"][0] == 0
         assert moved.parts["offload"][0] > kept.parts["optimizer"][0] - moved.parts["optimizer"][0] > 0
 
+    @pytest.mark.parametrize(("stored", "element_bytes"), [("fp32", 4), ("bf16", 2)])
+    def test_offloaded_shards_cross_in_the_dtype_that_they_are_stored_in(self, stored: str, element_bytes: int) -> None:
+        """Twice in every micro-batch, over 1 GB/s a GPU, less what the passes hide."""
+        fields = {"framework": "fsdp2", "zero_stage": 3, "parameter_dtype": stored, "micro_batch_size": 1}
+        estimates = []
+        for batch in (8, 16):
+            problem = llama(1, sequence_length=128, global_batch_size=batch)
+            assert problem.cluster.host is not None
+            slow = with_cluster(problem, host=replace(problem.cluster.host, pcie_bytes_per_s=1e9, pcie_shared_by=1))
+            estimates.append(timed(slow, fields | {"offload": "optimizer-and-parameters"}))
+        once, twice = (estimate.parts for estimate in estimates)
+        hidden = sum(twice[part][0] - once[part][0] for part in ("forward", "backward"))
+        reads = 2 * element_bytes * problem.model.parameters / 8 / 1e9
+        assert twice["offload"][0] - once["offload"][0] == pytest.approx(reads - hidden, rel=1e-4)
+
 
 class TestLaunches:
     def test_graphs_help_where_the_cpu_is_slower_than_the_gpu(self) -> None:
