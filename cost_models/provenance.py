@@ -26,8 +26,8 @@ RUN_CONDITIONS: Final = {
     "deepspeed": "Step time: every public measured run of deepspeed is from 2020 and 2021; its ZeRO-3 over several "
     "nodes is priced as slow as it was then, today's versions are likely faster.",
     "nanotron": "Step time: the public runs of nanotron were started by its script for several nodes, which turns on "
-    "torch's checks of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL); tensor parallelism in pipelines over several nodes "
-    "is priced with them and is faster without.",
+    "torch's checks of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL); tensor parallelism in pipelines over several "
+    "nodes is priced with them and is faster without.",
 }
 """What was particular to a framework's runs and need not be so for others."""
 MEMORY_RULES: Final = {
@@ -62,7 +62,11 @@ def provenance(problem: Problem, framework: int, precision: int, zero_stage: int
     return Provenance(
         time_basis(problem, framework, precision),
         _memory_basis(problem, name),
-        (*_time_notes(problem, name, PRECISIONS[precision], zero_stage), *_conditions(name), *_memory_notes(problem, name)),
+        (
+            *_time_notes(problem, name, PRECISIONS[precision], zero_stage),
+            *_conditions(name),
+            *_memory_notes(problem, name),
+        ),
     )
 
 
