@@ -32,8 +32,6 @@ class LinearSeconds:
     """Weights on one rank."""
     trained_weights: FloatColumn
     """Those with a gradient: none under LoRA."""
-    flops: FloatColumn
-    """Forward, on one rank."""
     operators: FloatColumn
     """Kernels of one forward."""
     cast_elements: FloatColumn
@@ -113,7 +111,7 @@ def _seconds(
 ) -> LinearSeconds:
     if not shapes:
         nothing = np.zeros(len(cases))
-        return LinearSeconds(*(nothing,) * 9)
+        return LinearSeconds(*(nothing,) * 8)
     merged = _merge(shapes, linears, cases)
     m, n, k, batch = (np.stack([getattr(shape, name) for shape in merged]) for name in ("m", "n", "k", "batch"))
     wide = np.array([linear.name in {"router", "shared_gate"} for linear in linears])[:, None]
@@ -136,7 +134,6 @@ def _seconds(
         weight_gradient=seconds[2] * scale,
         weights=weights,
         trained_weights=weights * scale,
-        flops=forward.flops.sum(axis=0),
         operators=(n > 0).sum(axis=0).astype(np.float64),
         cast_elements=np.where(wide, 0.0, batch * m * (k + n) * (n > 0)).sum(axis=0),
     )

@@ -43,11 +43,6 @@ class Gemm:
     k: FloatColumn
     batch: FloatColumn
 
-    @property
-    def flops(self) -> FloatColumn:
-        """2 m n k."""
-        return 2 * self.batch * self.m * self.n * self.k
-
 
 def gemm_seconds(gemm: Gemm, flops_per_s: FloatColumn, element_bytes: FloatColumn, device: Device) -> FloatColumn:
     """The faster tile's time at the rate of large products, or that of moving the operands where it is longer."""

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cost_models.problem import Problem
+from cost_models.time.attention import attention_shape
 from cost_models.time.cases import LayerCases, layer_cases
 from cost_models.time.coefficients import default_coefficients
 from cost_models.time.elementwise import ElementwiseTraffic, elementwise_traffic
-from cost_models.time.layers import attention_shape
 from tests.cost_models.problems import a100, make_problem, megatron, resolved
 
 TOKENS, HIDDEN, HEADS = 2048.0, 12288.0, 96.0
