@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from cost_models.defaults import Defaults
 from cost_models.distinct import distinct_rows
 from cost_models.framework import Framework
-from cost_models.frameworks import FRAMEWORKS
 from cost_models.layouts import default_layout, largest_stages
 from cost_models.problem import Problem
 from cost_models.strategy import (
-    CHOICES,
     FLAGS,
     MISSING,
     PRECISIONS,
     RECOMPUTE_MODULES,
-    BoolColumn,
-    Column,
-    IntColumn,
     PartialColumns,
     StrategyTable,
     code,
@@ -56,7 +52,7 @@ class ResolvedStrategies:
 
 def resolve_strategies(problem: Problem, partial: PartialColumns) -> ResolvedStrategies:
     """Every strategy with every field filled; values that were given stay as they are."""
-    defaults = _Defaults(partial)
+    defaults = Defaults(partial)
     for name in ONES:
         defaults.constant(name, 1)
     _fill_sizes(problem, defaults)
@@ -72,7 +68,7 @@ def resolve_strategies(problem: Problem, partial: PartialColumns) -> ResolvedStr
     )
 
 
-def _fill_sizes(problem: Problem, defaults: _Defaults) -> None:
+def _fill_sizes(problem: Problem, defaults: Defaults) -> None:
     sizes = [defaults.columns[f"{kind}_parallel_size"] for kind in ("tensor", "context", "pipeline")]
     taken = np.ones(len(sizes[0]), dtype=np.int64)
     for size in sizes:
@@ -89,7 +85,7 @@ def _fill_sizes(problem: Problem, defaults: _Defaults) -> None:
     )
 
 
-def _fill_parallelism(problem: Problem, defaults: _Defaults) -> None:
+def _fill_parallelism(problem: Problem, defaults: Defaults) -> None:
     pipeline, virtual = defaults.columns["pipeline_parallel_size"], defaults.columns["virtual_pipeline_size"]
     defaults.by_framework_and(
         "zero_stage",
@@ -114,7 +110,7 @@ def _fill_parallelism(problem: Problem, defaults: _Defaults) -> None:
     )
 
 
-def _fill_layouts(problem: Problem, defaults: _Defaults) -> None:
+def _fill_layouts(problem: Problem, defaults: Defaults) -> None:
     missing = defaults.missing("layers_per_stage")
     if missing is not None and not missing.any():
         return
@@ -153,7 +149,7 @@ def _fill_layouts(problem: Problem, defaults: _Defaults) -> None:
     )
 
 
-def _fill_recomputation(defaults: _Defaults) -> None:
+def _fill_recomputation(defaults: Defaults) -> None:
     defaults.constant("activation_checkpointing", "none")
     mode = defaults.columns["activation_checkpointing"]
     selective = mode == code("activation_checkpointing", "selective")
@@ -175,7 +171,7 @@ def _fill_recomputation(defaults: _Defaults) -> None:
     defaults.fraction("offload_fraction")
 
 
-def _fill_dtypes(problem: Problem, defaults: _Defaults) -> None:
+def _fill_dtypes(problem: Problem, defaults: Defaults) -> None:
     precision = problem.workload.precision
     defaults.derived(
         "precision",
@@ -207,7 +203,7 @@ def _fill_dtypes(problem: Problem, defaults: _Defaults) -> None:
         defaults.by_framework("optimizer_state_dtype", lambda framework: framework.optimizer_state_dtype)
 
 
-def _fill_frozen_dtype(fine_tuning: FineTuning, defaults: _Defaults) -> None:
+def _fill_frozen_dtype(fine_tuning: FineTuning, defaults: Defaults) -> None:
     if fine_tuning.method == "qlora":
         defaults.constant("parameter_dtype", "nf4")
         return
@@ -217,7 +213,7 @@ def _fill_frozen_dtype(fine_tuning: FineTuning, defaults: _Defaults) -> None:
     )
 
 
-def _follow_weights(problem: Problem, defaults: _Defaults) -> None:
+def _follow_weights(problem: Problem, defaults: Defaults) -> None:
     """PyTorch makes gradients, and its optimizers make states, in the dtype of the weights they belong to."""
     stored = defaults.columns["parameter_dtype"]
     sixteen = np.where(stored == code("parameter_dtype", "nf4"), code("parameter_dtype", "bf16"), stored)
@@ -241,7 +237,7 @@ def _gradient_dtype(precision: str) -> Callable[[Framework], str]:
     return lambda framework: framework.gradient_dtype.get(precision, "fp32")
 
 
-def _fill_runtime(defaults: _Defaults) -> None:
+def _fill_runtime(defaults: Defaults) -> None:
     defaults.by_framework("overlap_communication", lambda framework: framework.overlap_communication)
     defaults.by_framework("kernels", lambda framework: framework.kernels)
     defaults.by_framework("gradient_as_bucket_view", lambda framework: framework.gradient_as_bucket_view)
@@ -250,86 +246,3 @@ def _fill_runtime(defaults: _Defaults) -> None:
     defaults.constant("cuda_graphs", False)
     defaults.constant("checkpoint_loading", "sharded")
     defaults.constant("checkpoint_saving", "sharded")
-
-
-class _Defaults:
-    """The columns as they fill up, and what was assumed on the way."""
-
-    def __init__(self, partial: PartialColumns) -> None:
-        self.columns: dict[str, Column] = dict(partial.columns)
-        self.layouts: dict[tuple[int, ...], int] = {layout: number for number, layout in enumerate(partial.layouts)}
-        self.assumptions: list[str] = []
-        self.framework: IntColumn = partial.columns["framework"]
-
-    def __len__(self) -> int:
-        return len(self.framework)
-
-    def layout_number(self, layout: tuple[int, ...]) -> int:
-        """Where a layout is stored."""
-        return self.layouts.setdefault(layout, len(self.layouts))
-
-    def missing(self, name: str) -> BoolColumn | None:
-        """Where a value was left out; None: everywhere."""
-        column = self.columns.get(name)
-        return None if column is None else column == MISSING
-
-    def lookup(self, name: str, value: Callable[[Framework], Any]) -> IntColumn:
-        """A property of each row's framework, in the encoding of column `name`."""
-        values: IntColumn = np.array([_encode(name, value(framework)) for framework in FRAMEWORKS], dtype=np.int64)
-        return values[self.framework]
-
-    def flag(self, value: Callable[[Framework], bool]) -> BoolColumn:
-        """A yes or no of each row's framework."""
-        return np.array([value(framework) for framework in FRAMEWORKS], dtype=np.bool_)[self.framework]
-
-    def constant(self, name: str, value: Any) -> None:
-        """The same value for every row."""
-        self.derived(name, np.full(len(self), _encode(name, value)), _words(value))
-
-    def derived(self, name: str, values: Column, words: str, *, only: BoolColumn | None = None) -> None:
-        """Values that follow from other columns; said in words where a row of `only` (None: any row) needed them."""
-        missing = self.missing(name)
-        self.columns[name] = values if missing is None else np.where(missing, values, self.columns[name])
-        said = missing if only is None else only if missing is None else missing & only
-        self.say(name, words, said)
-
-    def say(self, name: str, words: str, where: BoolColumn | None) -> None:
-        """Note what was filled in, where any row (None: all) needed it."""
-        if len(self) and (where is None or where.any()):
-            self.assumptions.append(f"strategy.{name} left out: {words}")
-
-    def by_framework(self, name: str, value: Callable[[Framework], Any]) -> None:
-        """The framework's usual value."""
-        self.by_framework_and(name, np.zeros(len(self), dtype=np.int64), (("", value),))
-
-    def by_framework_and(
-        self, name: str, case: IntColumn, cases: Sequence[tuple[str, Callable[[Framework], Any]]]
-    ) -> None:
-        """The framework's usual value in each row's case; cases are given in words and as a property."""
-        values = [value(framework) for framework in FRAMEWORKS for _, value in cases]
-        key = self.framework * len(cases) + case
-        missing = self.missing(name)
-        filled = np.array([_encode(name, value) for value in values], dtype=np.int64)[key]
-        self.columns[name] = filled if missing is None else np.where(missing, filled, self.columns[name])
-        asked = key if missing is None else key[missing]
-        groups: dict[str, list[str]] = {}
-        for position in np.flatnonzero(np.bincount(asked, minlength=len(values))):
-            framework, which = divmod(int(position), len(cases))
-            groups.setdefault(_words(values[position]), []).append(FRAMEWORKS[framework].name + cases[which][0])
-        for words, where in groups.items():
-            self.assumptions.append(f"strategy.{name} left out: {words} ({'; '.join(where)})")
-
-    def fraction(self, name: str) -> None:
-        """A share that is the whole where it is left out (NaN)."""
-        given = self.columns.get(name)
-        if len(self) and (given is None or np.isnan(given).any()):
-            self.assumptions.append(f"strategy.{name} left out: 1.0")
-        self.columns[name] = np.ones(len(self)) if given is None else np.where(np.isnan(given), 1.0, given)
-
-
-def _encode(name: str, value: Any) -> int:
-    return code(name, value) if name in CHOICES else int(value)
-
-
-def _words(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
