@@ -9,7 +9,7 @@ import numpy as np
 
 from cost_models.strategy import Column, IntColumn
 
-LOOKUP_ROWS: Final = 64
+LOOKUP_ROWS: Final = 32
 """Keys below this many times the rows are numbered through a table of all possible ones; larger ones by sorting."""
 LARGEST_KEY: Final = 2**62
 
@@ -32,7 +32,8 @@ def distinct_rows(columns: Sequence[Column]) -> tuple[IntColumn, IntColumn]:
             low = 0
         key *= radix
         key += values
-        key -= low
+        if low:
+            key -= low
         size *= radix
     number, count = _number(key, size)
     representatives = np.empty(count, dtype=np.int64)

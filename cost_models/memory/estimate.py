@@ -38,7 +38,7 @@ PASSING_COLUMNS: Final = (
 
 BLOCK_ROWS: Final = 8_192
 """Stage rows combined in one pass: their columns fit the cache, and freed ones are used again at once."""
-BLOCK_STRATEGIES: Final = 2_048
+BLOCK_STRATEGIES: Final = 4_096
 """The same of strategies, which have three or four stage rows in a sweep."""
 
 NO_STEP: Final = np.zeros(1)
@@ -127,11 +127,12 @@ class _Priced:
     def peak(self, rows: slice) -> tuple[Peak, _Totals]:
         """Of some stage rows."""
         sums = _gathered(self.sums, self.lasting.rows[rows])
-        peak = stage_peak(sums, _gathered(self.activations, self.passing.rows[rows]))
+        passing = _gathered(self.activations, self.passing.rows[rows])
+        peak = stage_peak(sums, passing)
         # What has been reserved stays so: the most that the moments before the step or the step itself leave.
         fragmentation = fragmentation_bytes(sums.expandable, peak.within, peak.transient, NO_STEP)
         pooled = np.maximum(sums.pooled_gradients - peak.kept, 0.0) + sums.pooled_buffers
-        reserved = np.maximum(peak.within + fragmentation + pooled, sums.step_reserved + (peak.step - sums.step))
+        reserved = np.maximum(peak.within + fragmentation + pooled, sums.step_reserved + passing.logits)
         allocated = peak.allocated
         stuck = stuck_fragmentation_bytes(sums.expandable, allocated)
         outside = sums.outside + self.context
