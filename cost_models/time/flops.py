@@ -15,7 +15,7 @@ from cost_models.problem import Problem
 from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code
 from cost_models.time.cases import LayerCases
 from cost_models.time.early_stop import spares_last_product
-from cost_models.time.linears import dense_feed_forward
+from cost_models.time.linears import dense_feed_forward, up_projections
 from cost_models.time.operators import visible_span
 from cost_models.time.picked_stages import PickedStages
 from cost_models.time.precision import recomputed_products
@@ -116,7 +116,7 @@ def _recomputed(block: Block, problem: Problem, table: StrategyTable) -> FloatCo
     experts = block.experts
     dense = 2 * (_shared_parameters(experts) if experts else _feed_forward_parameters(block))
     routed = 2 * _routed_parameters(experts) if experts else 0.0
-    ups = 2 * sum(w.in_features * w.out_features for w in block.attention.linears if w.name in {"q_up", "kv_up"})
+    ups = 2 * sum(w.in_features * w.out_features for w in up_projections(block))
     by_module = {"core_attn": core, "mla_up_proj": ups, "mlp": dense, "moe": routed}
     modules = sum((mask >> RECOMPUTE_MODULES.index(name) & 1) * work for name, work in by_module.items())
     by_policy = np.where(mask == 0, recomputed_products(table) * products, modules)

@@ -26,7 +26,7 @@ from cost_models.time.device import Device
 from cost_models.time.early_stop import spares_last_product
 from cost_models.time.elementwise import ElementwiseTraffic, Traffic, elementwise_traffic
 from cost_models.time.expert_launches import launch_seconds, uncaptured_operators
-from cost_models.time.linears import LinearSeconds, dense_feed_forward, dense_linears, routed_linears
+from cost_models.time.linears import LinearSeconds, dense_feed_forward, dense_linears, routed_linears, up_projections
 from cost_models.time.lora import AdapterWork, adapter_work
 from cost_models.time.orthogonal import dense_and_routed_seconds
 from cost_models.time.precision import cast_bytes, recomputed_products
@@ -84,6 +84,8 @@ class LayerSeconds:
 @dataclass(frozen=True)
 class _Work:
     attention: LinearSeconds
+    up_projections: LinearSeconds
+    """Part of `attention`."""
     dense: LinearSeconds
     routed: LinearSeconds
     core: tuple[FloatColumn, FloatColumn]
@@ -168,6 +170,7 @@ def _work(
     )
     return _Work(
         attention=dense_linears(block.attention_linears, cases, device, trained=trained),
+        up_projections=dense_linears(up_projections(block), cases, device, trained=trained),
         dense=dense_linears(dense_feed_forward(part), cases, device, trained=trained),
         routed=routed_linears(part, imbalance, cases, device, trained=trained)
         if isinstance(part, MixtureOfExperts)
@@ -247,7 +250,7 @@ def _selective(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
         * again(work.traffic.activation)
         + cases.recomputes("mlp") * work.dense.forward
         + cases.recomputes("moe") * work.routed.forward
-        + cases.recomputes("mla_up_proj") * 0.5 * work.attention.forward
+        + cases.recomputes("mla_up_proj") * work.up_projections.forward
     )
     return np.where(by_policy, products, modules)
 

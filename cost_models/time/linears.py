@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.architecture import FeedForward, Linear, MixtureOfExperts
+from cost_models.architecture import Block, FeedForward, Linear, MixtureOfExperts
 from cost_models.quantisation import fp4_share
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
@@ -17,6 +17,9 @@ from cost_models.time.operators import Gemm, gemm_seconds
 
 MERGED: Final = (("q", "k", "v"), ("gate", "up"))
 """Layers that fused kernels multiply as one (Megatron's linear_qkv and linear_fc1)."""
+UP_PROJECTIONS: Final = frozenset({"q", "q_up", "kv_up"})
+"""Of latent attention, what makes queries, keys and values again under `mla_up_proj`: also a query projection without a
+latent (Megatron-Core's multi_latent_attention.py, qkv_up_proj_and_rope_apply)."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,13 @@ def dense_feed_forward(part: FeedForward | MixtureOfExperts) -> tuple[Linear, ..
         return part.linears
     gate = (part.shared_gate,) if part.shared_gate else ()
     return (part.router, *(part.shared.linears if part.shared else ()), *gate)
+
+
+def up_projections(block: Block) -> list[Linear]:
+    """What `mla_up_proj` computes again; nothing of other than latent attention."""
+    if block.attention.latent is None:
+        return []
+    return [linear for linear in block.attention_linears if linear.name in UP_PROJECTIONS]
 
 
 def _dense_shape(linear: Linear, cases: LayerCases) -> Gemm:
