@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.measured_runs import MEMORY, STEP_TIME, RunGroup, load_groups
+from benchmarks.measured_runs import STEP_TIME, RunGroup, load_groups
+from benchmarks.outcomes import MEMORY
 from cost_models.model_kind import model_kind
 from cost_models.strategy import FRAMEWORKS, PRECISIONS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.errors import errors_of
-from benchmarks.measured_runs import RunGroup
+from benchmarks.measured_runs import PROBLEM, RunGroup, request_text
 from benchmarks.outcomes import Outcome
 from cost_models.stages import all_stages
 from cost_models.time import estimate_time
@@ -106,8 +105,8 @@ def _outcomes(group: RunGroup, coefficients: Coefficients) -> list[Outcome]:
             family=group.family,
             gpu=group.problem.cluster.gpu.name,
             framework=record["strategy"]["framework"],
-            problem=json.dumps([record[name] for name in ("model", "cluster", "workload")], sort_keys=True),
-            strategy=json.dumps(record["strategy"], sort_keys=True),
+            problem=request_text(record, *PROBLEM),
+            strategy=request_text(record, "strategy"),
             measured={"step_seconds": float(measured)},
             violations=(),
             fits=True,

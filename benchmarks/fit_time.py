@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks import coverage
 from benchmarks.families import Column, Families, Record, predicted_seconds, report
 from benchmarks.fit_ranges import RANGES
-from benchmarks.measured_runs import RunGroup, load_groups
+from benchmarks.measured_runs import PROBLEM, RunGroup, load_groups, request_text
 from cost_models.strategy import FRAMEWORKS
 from cost_models.time.coefficients import Coefficients, coefficients_from
 
@@ -169,8 +169,7 @@ def request_numbers(path: Path) -> dict[str, int]:
     by_key = {}
     for run in map(json.loads, path.read_text().splitlines()):
         if run["measured"].get("step_seconds"):
-            request = json.dumps([run[name] for name in ("model", "cluster", "workload", "strategy")], sort_keys=True)
-            by_key[run["key"]] = numbers.setdefault(request, len(numbers))
+            by_key[run["key"]] = numbers.setdefault(request_text(run, *PROBLEM, "strategy"), len(numbers))
     return by_key
 
 

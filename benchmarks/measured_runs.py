@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,8 @@ from cost_models.stages import StageRows, all_stages
 from cost_models.strategy import FloatColumn, StrategyTable, partial_columns
 
 STEP_TIME: Final = ("step_seconds",)
-MEMORY: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device_gib")
+PROBLEM: Final = ("model", "cluster", "workload")
+"""Runs that share these differ in strategy only."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +35,27 @@ class RunGroup:
     step_seconds: FloatColumn
     """NaN where a run has none."""
     records: tuple[Mapping[str, Any], ...]
-    refused: int
 
 
-def load_groups(path: Path, figures: tuple[str, ...] = STEP_TIME) -> list[RunGroup]:
+def load_groups(path: Path, figures: Collection[str] = STEP_TIME) -> list[RunGroup]:
     """All runs with one of these measured figures, grouped."""
     runs = [json.loads(line) for line in path.read_text().splitlines()]
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         if any(run["measured"].get(figure) for figure in figures):
-            groups[_key(run, "model", "cluster", "workload", "family")].append(run)
+            groups[request_text(run, *PROBLEM, "family")].append(run)
     return [group for rows in groups.values() if (group := _group(rows)) is not None]
 
 
-def _key(run: Mapping[str, Any], *names: str) -> str:
+def request_text(run: Mapping[str, Any], *names: str) -> str:
+    """Parts of a run as text: equal where they ask for the same."""
     return json.dumps([run.get(name) for name in names], sort_keys=True)
 
 
 def _group(rows: list[dict[str, Any]]) -> RunGroup | None:
     same: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        same[_key(row, "strategy")].append(row)
+        same[request_text(row, "strategy")].append(row)
     records = [twins[0] for twins in same.values()]
     seconds = np.array(
         [np.median([twin["measured"].get("step_seconds", np.nan) for twin in twins]) for twins in same.values()]
@@ -74,5 +75,4 @@ def _group(rows: list[dict[str, Any]]) -> RunGroup | None:
         stages=all_stages(problem.model, kept),
         step_seconds=seconds[valid],
         records=tuple(record for record, ok in zip(records, valid, strict=True) if ok),
-        refused=int((~valid).sum()),
     )

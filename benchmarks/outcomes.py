@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from benchmarks.measured_runs import PROBLEM, request_text
 from cost_models.answer import full_answers
 from cost_models.errors import InvalidInput
 from cost_models.estimate import estimate
@@ -60,12 +61,8 @@ def outcomes(records: Iterable[Mapping[str, Any]], *, memory_confidence: float) 
     """Of every distinct request, in order."""
     problems: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in _collapsed(records):
-        problems[_text(record, "model", "cluster", "workload")].append(record)
+        problems[request_text(record, *PROBLEM)].append(record)
     return [outcome for name, together in problems.items() for outcome in _outcomes(name, together, memory_confidence)]
-
-
-def _text(record: Mapping[str, Any], *names: str) -> str:
-    return json.dumps([record[name] for name in names], sort_keys=True)
 
 
 def _collapsed(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -74,7 +71,7 @@ def _collapsed(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     for record in records:
         measured = record["measured"]
         end = [measured.get("pipeline_stage"), bool(measured.get("out_of_memory"))]
-        same[_text(record, "model", "cluster", "workload", "strategy") + json.dumps(end)].append(record)
+        same[request_text(record, *PROBLEM, "strategy") + json.dumps(end)].append(record)
     return [_median(twins) for twins in same.values()]
 
 
@@ -112,7 +109,7 @@ def _outcome(name: str, record: Mapping[str, Any], answer: Mapping[str, Any]) ->
         gpu=gpu if isinstance(gpu, str) else gpu["name"],
         framework=record["strategy"]["framework"],
         problem=name,
-        strategy=_text(record, "strategy"),
+        strategy=request_text(record, "strategy"),
         measured=measured,
         violations=tuple(violation["code"] for violation in answer["violations"]),
         fits=bool(answer["valid"] and answer["fits"]),

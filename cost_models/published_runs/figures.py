@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from cost_models.run_records import record_problem
 from cost_models.time.flops import model_flops
-from cost_models.units import GIB, TERA
+from cost_models.units import GB, GIB, TERA
 
-GB: Final = 1e9
 MEASURED: Final = frozenset(
     {
         "step_seconds",
