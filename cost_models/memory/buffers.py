@@ -99,7 +99,7 @@ def buffers(
     sent = sent + share
     gathered = _gathered(table, stages, stored, shards, element)
     reducing = _reducing(table, stages, trained, shards, element)
-    in_place = flag(table, "weight_gradient_placeholders") | (number(table, "bucket_bytes_per_gradient") > 0)
+    in_place = flag(table, "fused_gradient_accumulation") | (number(table, "bucket_bytes_per_gradient") > 0)
     made = _made(table, trained, shards, element, fresh, in_place, row)
     outside = _outside_buckets(table, accumulated)[row] * trained_whole
     moments = {name: fixed + outside + gathered[name] + reducing[name] for name in gathered}
@@ -239,22 +239,30 @@ def _made(
     }
 
 
+def has_replica_buckets(table: StrategyTable) -> BoolColumn:
+    """(n,) whether whole gradients lie beside buckets that are reduced, or are views of them (torch's DDP)."""
+    return flag(table, "gradients_beside_buckets") & _reduces(table) & (table.zero_stage == 0)
+
+
+def _reduces(table: StrategyTable) -> BoolColumn:
+    """(n,) whether there is another rank to reduce gradients with."""
+    several: BoolColumn = table.data_parallel_size * table.context_parallel_size > 1
+    return several
+
+
 def _outside_buckets(table: StrategyTable, accumulated: BoolColumn) -> FloatColumn:
     """Bytes of a gradient beside its bucket until the last micro-batch makes it a view of it: under no_sync() autograd
     makes a new one (torch/csrc/distributed/c10d/reducer.cpp, mark_variable_ready_dense)."""
-    apart = flag(table, "gradients_beside_buckets") & table.gradient_as_bucket_view & (table.zero_stage == 0)
-    many = table.data_parallel_size * table.context_parallel_size > 1
-    return np.where(apart & many & accumulated, dtype_bytes(table.gradient_dtype), 0.0)
+    apart = has_replica_buckets(table) & table.gradient_as_bucket_view
+    return np.where(apart & accumulated, dtype_bytes(table.gradient_dtype), 0.0)
 
 
 def _fixed_buckets(table: StrategyTable, stages: StageRows, trained: FloatColumn) -> FloatColumn:
-    row = stages.row
-    gradient = dtype_bytes(table.gradient_dtype)
-    many = table.data_parallel_size * table.context_parallel_size > 1
-    # DDP reduces in buckets that are copies of the gradients, unless gradients are views of them.
-    copies = flag(table, "gradients_beside_buckets") & many & ~table.gradient_as_bucket_view & (table.zero_stage == 0)
-    beside = np.where(copies, gradient, 0.0) + np.where(many, number(table, "bucket_bytes_per_gradient"), 0.0)
-    return beside[row] * trained
+    """Bytes of buckets that are as large as the gradients: copies of them, unless gradients are views."""
+    copies = has_replica_buckets(table) & ~table.gradient_as_bucket_view
+    each = np.where(copies, dtype_bytes(table.gradient_dtype), 0.0)
+    each = each + np.where(_reduces(table), number(table, "bucket_bytes_per_gradient"), 0.0)
+    return each[stages.row] * trained
 
 
 def _flattened(table: StrategyTable, trained: _Elements, row: IntColumn) -> tuple[FloatColumn, FloatColumn]:
@@ -268,7 +276,6 @@ def _flattened(table: StrategyTable, trained: _Elements, row: IntColumn) -> tupl
 
 def _filling_buckets(table: StrategyTable) -> FloatColumn:
     """Bytes of buckets of a fixed size, whatever the model's."""
-    many = table.data_parallel_size * table.context_parallel_size > 1
-    elements = np.where((table.zero_stage >= 1) & many, number(table, "bucket_elements"), 0.0)
+    elements = np.where((table.zero_stage >= 1) & _reduces(table), number(table, "bucket_elements"), 0.0)
     overlaps = table.overlap_communication & (table.zero_stage < 3) & (table.pipeline_parallel_size == 1)
     return elements * np.where(overlaps, _OVERLAPPING_BUCKETS, 1.0) * dtype_bytes(table.gradient_dtype)

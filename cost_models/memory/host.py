@@ -42,8 +42,8 @@ def host_needs(
 
     def of_ranks(bytes_per_weight: FloatColumn, sharded: BoolColumn, dense: FloatColumn, expert: FloatColumn) -> _Held:
         return _Held(
-            ranks * bytes_per_weight / np.where(sharded, shards.dense_ranks, 1.0) * dense,
-            ranks * bytes_per_weight / np.where(sharded, shards.expert_ranks, 1.0) * expert,
+            ranks * bytes_per_weight / shards.dense_divisor(sharded) * dense,
+            ranks * bytes_per_weight / shards.expert_divisor(sharded) * expert,
         )
 
     def of_states(bytes_per_weight: FloatColumn) -> _Held:
@@ -93,8 +93,8 @@ class _Held:
 
     def once(self, alike: _Alike, shards: Sharding, sharded: BoolColumn) -> FloatColumn:
         """Equal shards on the node counted once."""
-        dense = np.maximum(alike.dense / np.where(sharded, shards.dense_ranks, 1.0), 1.0)
-        expert = np.maximum(alike.expert / np.where(sharded, shards.expert_ranks, 1.0), 1.0)
+        dense = np.maximum(alike.dense / shards.dense_divisor(sharded), 1.0)
+        expert = np.maximum(alike.expert / shards.expert_divisor(sharded), 1.0)
         return self.dense / dense + self.expert / expert
 
 

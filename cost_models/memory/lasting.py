@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.memory.buffers import Buffers, buffers
+from cost_models.memory.buffers import Buffers, buffers, has_replica_buckets
 from cost_models.memory.facts import dtype_bytes, flag, number, stage_flags
 from cost_models.memory.host import host_needs
 from cost_models.memory.load import device_load_bytes
@@ -126,7 +126,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
     cast = _cast_bytes(problem, table)
     casts_kept = kept_casts(problem, table)
     last = np.where(stages.last, ends.last[row], 0.0)
-    new = np.where(fresh, dtype_bytes(table.gradient_dtype), 0.0) / np.where(shards.gradients, shards.dense_ranks, 1.0)
+    new = np.where(fresh, dtype_bytes(table.gradient_dtype), 0.0) / shards.dense_divisor(shards.gradients)
     last_made = (new * block.total)[row] + np.where(stages.first, (new * ends.trainable_first)[row], 0.0)
     lasting = Lasting(
         parameters=states.parameters,
@@ -140,7 +140,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         + _adapter_copies(problem, table, stages),
         stepped_gradients=states.gradients / _freed_before_step(table, shards)[row],
         step_gradients=states.step_gradients,
-        step_states=_step_states(problem, table, stages, weights, block),
+        step_states=_step_states(problem, table, stages, weights, block, shards.dense_divisor(shards.states)),
         head_gradients=np.where(stages.last, (new * ends.trainable_last)[row], 0.0),
         late_gradients=np.maximum(states.gradients - last_made, 0.0),
         forward_copies=(cast * (1.0 - casts_kept))[row] * weights.matrices,
@@ -172,14 +172,13 @@ def _least_spared(
 
 def _freed_before_step(table: StrategyTable, shards: Sharding) -> FloatColumn:
     """Ranks over whom stage 1 divides whole gradients before it steps (DeepSpeed's free_grad_in_param_list)."""
-    return np.where((table.zero_stage == 1) & (number(table, "bucket_elements") > 0), shards.dense_ranks, 1.0)
+    return shards.dense_divisor((table.zero_stage == 1) & (number(table, "bucket_elements") > 0))
 
 
 def _fresh_gradients(table: StrategyTable, accumulated: BoolColumn) -> BoolColumn:
     """Gradients that do not exist before the backward at the peak: set to None after each step, one micro-batch."""
-    many = table.data_parallel_size * table.context_parallel_size > 1
-    # Views of buckets, which stay.
-    views = flag(table, "gradients_beside_buckets") & many & table.gradient_as_bucket_view & (table.zero_stage == 0)
+    # Views of buckets stay.
+    views = has_replica_buckets(table) & table.gradient_as_bucket_view
     fresh: BoolColumn = ~stage_flags(table, "persistent_gradients") & ~views & ~accumulated
     return fresh
 
@@ -223,39 +222,33 @@ def _adapter_copies(problem: Problem, table: StrategyTable, stages: StageRows) -
 
 
 def _step_states(
-    problem: Problem, table: StrategyTable, stages: StageRows, weights: LocalWeights, block: BlockWeights
+    problem: Problem,
+    table: StrategyTable,
+    stages: StageRows,
+    weights: LocalWeights,
+    block: BlockWeights,
+    ranks: FloatColumn,
 ) -> FloatColumn:
+    """(m,) temporaries of the optimizer's step; `ranks` (n,) share one copy of the states."""
     trained = weights.trainable_dense + weights.trainable_expert
+    each, shared = _step_bytes(problem, table), ranks[stages.row]
     if problem.workload.optimizer not in MATRIX_OPTIMIZERS:
-        each = _step_bytes(problem, table)
-        if problem.workload.fine_tuning is None:
-            return each[stages.row] * trained
         wider = np.where(each > 0, np.maximum(_FP32_BYTES - each, 0.0), 0.0)
-        return each[stages.row] * trained + wider[stages.row] * fp32_adapters(problem, table, stages)
+        of_adapters = wider[stages.row] * fp32_adapters(problem, table, stages)
+        return (each[stages.row] * trained + of_adapters) / shared
     here = np.where(table.is_choice("offload", "none", "activations"), 1.0, 0.0)[stages.row]
     one_by_one = here * step_temporaries(problem, table, stages, weights, block)
     if problem.workload.optimizer == "muon":
         # Whole matrices, whatever is sharded; AdamW steps the others.
         others = trained - matrix_elements(problem, table, stages)
-        return one_by_one + _step_bytes(problem, table)[stages.row] * others
-    return one_by_one / _shard_ranks(table)[stages.row]
+        return one_by_one + each[stages.row] * others / shared
+    return one_by_one / shared
 
 
 def _step_bytes(problem: Problem, table: StrategyTable) -> FloatColumn:
-    """torch's foreach Adam makes the square roots of all second moments at once (torch/optim/adam.py); SGD and
-    bitsandbytes' 8-bit kernels update in place."""
+    """(n,) of a weight: torch's foreach Adam makes the square roots of all second moments at once
+    (torch/optim/adam.py); SGD and bitsandbytes' 8-bit kernels update in place."""
     if problem.workload.optimizer not in _FOREACH_WITH_TEMPORARIES:
         return np.zeros(len(table))
     here = table.is_choice("offload", "none", "activations")
-    return np.where(
-        flag(table, "foreach_optimizer") & here, dtype_bytes(table.optimizer_state_dtype), 0.0
-    ) / _shard_ranks(table)
-
-
-def _shard_ranks(table: StrategyTable) -> FloatColumn:
-    """Ranks that share one copy of the states."""
-    return np.where(
-        table.zero_stage >= 1,
-        table.data_parallel_size * table.context_parallel_size / table.data_parallel_replicate_size,
-        1.0,
-    )
+    return np.where(flag(table, "foreach_optimizer") & here, dtype_bytes(table.optimizer_state_dtype), 0.0)

@@ -43,6 +43,14 @@ class Sharding:
     gradients: BoolColumn
     states: BoolColumn
 
+    def dense_divisor(self, sharded: BoolColumn) -> FloatColumn:
+        """Ranks over which dense tensors are divided where `sharded`, else 1."""
+        return np.where(sharded, self.dense_ranks, 1.0)
+
+    def expert_divisor(self, sharded: BoolColumn) -> FloatColumn:
+        """The same of experts."""
+        return np.where(sharded, self.expert_ranks, 1.0)
+
 
 @dataclass(frozen=True)
 class StateBytes:
@@ -98,9 +106,9 @@ def state_bytes(
     def total(
         bytes_per_weight: FloatColumn, sharded: BoolColumn, dense: FloatColumn, expert: FloatColumn
     ) -> FloatColumn:
-        result = (bytes_per_weight / np.where(sharded, shards.dense_ranks, 1.0))[row] * dense
+        result = (bytes_per_weight / shards.dense_divisor(sharded))[row] * dense
         if mixture:
-            result += (bytes_per_weight / np.where(sharded, shards.expert_ranks, 1.0))[row] * expert
+            result += (bytes_per_weight / shards.expert_divisor(sharded))[row] * expert
         return result
 
     def trained(bytes_per_weight: FloatColumn, sharded: BoolColumn) -> FloatColumn:
@@ -116,7 +124,7 @@ def state_bytes(
     if is_quantised(problem):
         constants = CONSTANT_BYTES * stage_sums(stages, [quantised_weights(b) for b in problem.model.blocks])
         divided = shards.weights & flag(table, "shards_quantisation_constants")
-        parameters += constants / np.where(divided, shards.dense_ranks, 1.0)[row]
+        parameters += constants / shards.dense_divisor(divided)[row]
     if problem.workload.fine_tuning is not None:
         parameters += trained(trained_bytes * on_device, shards.weights)
     secondary = table.secondary_shard_size > 1
@@ -170,7 +178,7 @@ def _frozen_gradients(
     if is_quantised(problem):
         return np.zeros(len(table))
     whole = (problem.micro_batches(table) > 1) | ~shards.gradients
-    each = gradient_bytes / np.where(whole, 1.0, shards.dense_ranks)
+    each = gradient_bytes / shards.dense_divisor(~whole)
     return np.where(flag(table, "frozen_weights_have_gradients"), each, 0.0)
 
 
