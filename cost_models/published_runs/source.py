@@ -13,7 +13,7 @@
     [clusters.NAME]          a ClusterInput
     [software] [workload] [strategy]    what all rows share
 
-    [[tables]]               may repeat, and override `where`, `unknown`, `workload`, `strategy`
+    [[tables]]               may repeat; `where` is for the reader, `unknown`, `workload`, `strategy` add to those above
     columns = ["model", "cluster", "nodes", "tensor_parallel_size", …, "tokens_per_gpu_second"]
     rows = [["llama-2-7b", "dgx", 16, 1, …, 3760]]
 
