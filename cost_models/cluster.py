@@ -99,10 +99,9 @@ class Host:
     nvme_read_bytes_per_s: float = 0.0
     nvme_write_bytes_per_s: float = 0.0
 
-    @property
-    def gpu_bytes_per_s(self) -> float:
-        """Between host and one GPU, one direction, when all GPUs use their slots at once."""
-        return self.pcie_bytes_per_s / self.pcie_shared_by
+    def gpu_bytes_per_s(self, gpus: int) -> float:
+        """Between one of its `gpus` and the memory that they share, one direction, when all use their slots at once."""
+        return min(self.pcie_bytes_per_s / self.pcie_shared_by, self.memory_bytes_per_s / gpus)
 
 
 def usual_path_gpus(gpus_per_node: int, link: IntraNodeLink) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost_models.cluster import Cluster, Host
 from cost_models.memory.facts import dtype_bytes
 from cost_models.memory.recomputation import layer_activations
 from cost_models.memory.stage_activations import offloaded_share
@@ -27,7 +26,7 @@ def parameter_seconds(problem: Problem, groups: StepGroups, forward: FloatColumn
         return np.zeros(len(groups.number))
     shard = groups.weights.dense / groups.layout.dense.sharded
     shard = dtype_bytes(table.parameter_dtype) * (shard + groups.weights.routed / groups.layout.routed.sharded)
-    read = shard / _gpu_bytes_per_s(problem.cluster, host)
+    read = shard / host.gpu_bytes_per_s(problem.cluster.gpus_per_node)
     if host.nvme_read_bytes_per_s:
         from_nvme = shard * problem.cluster.gpus_per_node / host.nvme_read_bytes_per_s
         read = np.where(table.is_choice("offload", "nvme"), np.maximum(read, from_nvme), read)
@@ -51,14 +50,9 @@ def activation_seconds(
     if host is None or not moved.any():
         return np.zeros(len(table))
     kept = np.maximum.reduceat(_kept_bytes(problem, table, stages), stages.start)
-    each = moved * kept / _gpu_bytes_per_s(problem.cluster, host)
+    each = moved * kept / host.gpu_bytes_per_s(problem.cluster.gpus_per_node)
     exposed: FloatColumn = sum((np.maximum(0.0, each - hiding) for hiding in passes), np.zeros(len(table)))
     return exposed * micro_batches
-
-
-def _gpu_bytes_per_s(cluster: Cluster, host: Host) -> float:
-    """Between a GPU and the host's memory, which all its GPUs share."""
-    return min(host.gpu_bytes_per_s, host.memory_bytes_per_s / cluster.gpus_per_node)
 
 
 def _kept_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:

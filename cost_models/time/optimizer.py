@@ -107,7 +107,7 @@ def _host_seconds(
     compute = updated * (1 - spilled) / (host.memory_bytes_per_s * HOST_EFFICIENCY)
     if host.cxl_bytes_per_s:
         compute = np.maximum(compute, updated * spilled / host.cxl_bytes_per_s)
-    wires = weights * (2.0 + 2.0) / host.gpu_bytes_per_s
+    wires = weights * (2.0 + 2.0) / host.gpu_bytes_per_s(gpus)
     seconds = compute + wires
     if host.nvme_read_bytes_per_s and host.nvme_write_bytes_per_s:
         streamed = held / host.nvme_read_bytes_per_s + held / host.nvme_write_bytes_per_s
