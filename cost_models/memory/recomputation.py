@@ -179,7 +179,5 @@ def _working_feed_forward(block: Block, at: Tokens) -> FloatColumn:
     if isinstance(mixture, FeedForward):
         widths = (2.0 if mixture.gated else 1.0) * mixture.hidden
         return at.element * widths * at.count * at.tensor
-    split = at.table.expert_tensor_parallel_size
-    dispatched = at.count * at.residual * mixture.experts_per_token * at.problem.workload.expert_imbalance * split
-    routed = (2.0 if mixture.routed.gated else 1.0) * mixture.routed.hidden / split
-    return at.element * dispatched * (routed + at.problem.model.hidden_size)
+    routed = (2.0 if mixture.routed.gated else 1.0) * mixture.routed.hidden / at.table.expert_tensor_parallel_size
+    return at.element * dispatched_tokens(mixture, at) * (routed + at.problem.model.hidden_size)

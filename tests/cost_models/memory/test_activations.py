@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cost_models.explicit_architecture import build_architecture
+from cost_models.hf_config import read_hf_config
 from cost_models.memory.recomputation import layer_activations
 from cost_models.problem import Problem
 from cost_models.workload import Workload
@@ -138,3 +139,22 @@ def test_distinct_blocks_are_priced_apart() -> None:
     dense = 3 * 18432
     shared, routed, experts = 3 * 2048, 8 * (3 * 2048 + 7168), 256
     assert found.saved[0, 1] - found.saved[0, 0] == tokens * (2 * (shared + routed - dense) + 3 * 4 * experts)
+
+
+def test_every_expert_of_plain_llama_4_works_on_every_token_in_backward_too() -> None:
+    fields = {
+        "num_local_experts": 8,
+        "num_experts_per_tok": 1,
+        "intermediate_size": 2816,
+        "intermediate_size_mlp": 4096,
+    }
+    shape = {"hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16, "num_key_value_heads": 4}
+    model = read_hf_config({"model_type": "llama4_text", "vocab_size": 1024, **shape, **fields})
+    workload = Workload(sequence_length=1024, global_batch_size=8)
+    problem = Problem(model, make_problem("gpt-2-xl", h100(1)).cluster, workload)
+    strategies = ({"framework": "deepspeed", "kernels": kernels} for kernels in ("eager", "partly-fused"))
+    found = layer_activations(problem, resolved(problem, *strategies))
+    sparse = next(index for index, block in enumerate(model.blocks) if block.experts)
+    eager, partly_fused = found.working[found.which, sparse]
+    # 16-bit gradients of gate, up and what the experts read, of seven experts more a token.
+    assert eager - partly_fused == 2 * 1024 * 7 * (2 * 2816 + 1024)
