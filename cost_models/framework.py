@@ -169,7 +169,8 @@ class Framework:
     newest_attention: bool
     """Its attention kernels are written for each generation (cuDNN, FlashAttention-3); else FlashAttention-2."""
     bucket_bytes_per_gradient: float
-    """Bytes of a gradient in buckets that stay beside fp32 gradients where there is data parallelism."""
+    """Bytes of a gradient beside the fp32 one it is added to after backward, where there is data parallelism; counted
+    for the whole step as buckets that stay."""
     compiles_loss: bool
     """`compile` covers the loss."""
     embeddings_step_in_fp32: bool

@@ -87,7 +87,8 @@ NANOTRON = Framework(
     attention_output_copied=False,  # _RowLinearAsyncCommunication saves the view
     checkpoint_stops_early=False,  # CheckpointFunction
     newest_attention=False,  # flash_attn_func of FlashAttention-2
-    bucket_bytes_per_gradient=2,  # DistributedDataParallel's 16-bit buckets under FP32GradientAccumulator
+    # FP32GradientAccumulator: in DDP's buckets; at ZeRO-1, which makes no DDP, only until backward ends
+    bucket_bytes_per_gradient=2,
     compiles_loss=False,
     embeddings_step_in_fp32=False,
     adapters_in_fp32=False,
