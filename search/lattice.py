@@ -116,7 +116,8 @@ class Lattice:
     def can_offload(self, columns: Columns, kind: str) -> BoolColumn:
         """(n,) whether the framework has the kind of offload with the row's ZeRO stage, which it is kept for."""
         if kind == "none":
-            return (_shard_ranks(columns) > 1) | (columns["zero_stage"] == min(self.axes.zero))
+            kept: BoolColumn = (_shard_ranks(columns) > 1) | (columns["zero_stage"] == min(self.axes.zero))
+            return kept
         return np.isin(columns["zero_stage"], self.framework.offload_zero_stages.get(kind, ()))
 
     def partial(self, columns: Columns) -> PartialColumns:
