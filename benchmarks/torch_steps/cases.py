@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.torch_steps.models import Dims
 from benchmarks.torch_steps.step import Step
 
-"""Published shapes with fewer layers: what comes and goes weighs the more."""
+# Published shapes with fewer layers: what comes and goes weighs the more.
 LLAMA_1B = Dims(8, 2048, 32, 8, 8192, 128256)
 LLAMA_7B = Dims(8, 4096, 32, 32, 11008, 32000)
 LLAMA_8B = Dims(8, 4096, 32, 8, 14336, 128256)

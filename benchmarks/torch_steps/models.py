@@ -21,9 +21,6 @@ class Dims:
     key_value_heads: int
     ffn_hidden_size: int
     vocab_size: int
-    experts: int = 0
-    experts_per_token: int = 0
-    expert_ffn_hidden_size: int = 0
 
     @property
     def head_dim(self) -> int:

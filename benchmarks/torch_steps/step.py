@@ -18,7 +18,6 @@ class Step:
     ranks: int
     strategy: dict[str, Any] = field(default_factory=dict)
     micro_batches: int = 1
-    fused_optimizer: bool = False
 
     @property
     def micro_batch_size(self) -> int:

@@ -82,8 +82,7 @@ def _ddp(step: Step) -> Measured:
             # Annotations of a hook must be types, not their names.
             replicated.register_comm_hook(None, lambda _, bucket: _reduced_at_once(bucket, buckets))
             wrapped, unsynchronised = replicated, replicated.no_sync
-        fused = step.fused_optimizer
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=fused, foreach=not fused)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
         context = partial(torch.autocast, "cpu", dtype=torch.bfloat16) if autocast else contextlib.nullcontext
         outputs = []
 
@@ -130,7 +129,6 @@ def _train(
     tracker: Tracker,
 ) -> None:
     shape = (step.micro_batch_size, step.sequence_length)
-
     hook = last_layer.register_forward_hook(tracker.leave_head)
     for left in reversed(range(step.micro_batches)):
         tracker.phase = "forward"

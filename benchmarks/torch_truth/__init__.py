@@ -5,7 +5,7 @@ builds will do, every tensor is on the meta device):
 
     pip install torch==2.13.0 transformers==5.24.0
     pip install --no-deps megatron-core==0.16.1 peft==0.21.2 accelerate==1.15.0
-    python benchmarks/torch_truth
+    python -m benchmarks.torch_truth
 
 writes tests/data/torch_saved_bytes.json, which tests/cost_models/memory/test_saved_against_torch.py reads. Two models
 are run that differ by a layer, and storages counted that outlive the forward pass; what layers share (masks, rotary

@@ -1,4 +1,4 @@
-"""Records all cases: `python benchmarks/torch_truth`."""
+"""Records all cases: `python -m benchmarks.torch_truth`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import megatron.core
 import peft
 import torch
 import transformers
-from adapted_blocks import RANK, AdaptedCase, adapted_cases, record_adapted
-from cases import CONFIGS, transformers_cases
-from compiled_layers import compiled_cases, record_compiled
-from megatron_blocks import MegatronCase, megatron_cases, record_megatron, set_up
-from recorder import Left
-from torchtitan_blocks import TitanCase, record_titan, titan_cases
-from transformers_blocks import Case, record
+
+from benchmarks.torch_truth.adapted_blocks import RANK, AdaptedCase, adapted_cases, record_adapted
+from benchmarks.torch_truth.cases import CONFIGS, transformers_cases
+from benchmarks.torch_truth.compiled_layers import compiled_cases, record_compiled
+from benchmarks.torch_truth.megatron_blocks import MegatronCase, megatron_cases, record_megatron, set_up
+from benchmarks.torch_truth.recorder import Left
+from benchmarks.torch_truth.torchtitan_blocks import TitanCase, record_titan, titan_cases
+from benchmarks.torch_truth.transformers_blocks import Case, record
 
 DATA = Path(__file__).parent.parent.parent / "tests" / "data" / "torch_saved_bytes.json"
 FIELDS = ("attention", "weights", "checkpointing", "dropout", "batch", "sequence_length")

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from cuda_kernels import CudaKernels
 from peft import LoraConfig, inject_adapter_in_model
-from recorder import Left, by_one_layer, left_by
 from transformers import CONFIG_MAPPING, AutoModel
-from transformers_blocks import KERNEL
+
+from benchmarks.torch_truth.cuda_kernels import CudaKernels
+from benchmarks.torch_truth.recorder import Left, by_one_layer, left_by
+from benchmarks.torch_truth.transformers_blocks import KERNEL
 
 RANK = 16
 TARGETS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from transformers_blocks import Case
+from benchmarks.torch_truth.transformers_blocks import Case
 
 Config = dict[str, Any]
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from partition import handed_over
-from recorder import Left
 from torch import nn
 from transformers import CONFIG_MAPPING
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
-from transformers_blocks import KERNEL, Case, set_dropout
+
+from benchmarks.torch_truth.partition import handed_over
+from benchmarks.torch_truth.recorder import Left
+from benchmarks.torch_truth.transformers_blocks import KERNEL, Case, set_dropout
 
 LAYERS: Mapping[str, type[nn.Module]] = {
     "llama": LlamaDecoderLayer,
@@ -27,7 +28,7 @@ def record_compiled(case: Case) -> Left:
     fields = dict(case.config)
     config = CONFIG_MAPPING[fields.pop("model_type")](**fields)
     set_dropout(config, case.dropout)
-    config._attn_implementation = KERNEL if case.attention == "flash" else "eager"
+    config._attn_implementation = KERNEL if case.attention == "flash" else case.attention
     with torch.device("meta"):
         layer = LAYERS[case.model](config, 0).to(torch.bfloat16).train()
         shape = (case.batch, case.sequence_length, config.hidden_size)

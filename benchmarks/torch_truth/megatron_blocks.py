@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from cuda_kernels import CudaKernels, flash
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.fusions.fused_softmax import FusedScaleMaskSoftmax
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -23,8 +22,10 @@ from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer import attention as attention_module
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.spec_utils import build_module
-from recorder import Left, by_one_layer, left_by
 from torch import Tensor, nn
+
+from benchmarks.torch_truth.cuda_kernels import CudaKernels, flash
+from benchmarks.torch_truth.recorder import Left, by_one_layer, left_by
 
 Config = Mapping[str, Any]
 

@@ -14,12 +14,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from cuda_kernels import CudaKernels, attention
-from partition import handed_over
-from recorder import Left, by_one_layer, left_by
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from benchmarks.torch_truth.cuda_kernels import CudaKernels, attention
+from benchmarks.torch_truth.partition import handed_over
+from benchmarks.torch_truth.recorder import Left, by_one_layer, left_by
 
 Config = Mapping[str, Any]
 aten = torch.ops.aten

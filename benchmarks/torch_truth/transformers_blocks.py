@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 import transformers.masking_utils
-from cuda_kernels import CudaKernels, flash
-from recorder import Left, by_one_layer, left_by
 from transformers import CONFIG_MAPPING, AttentionInterface, AttentionMaskInterface, AutoModel
+
+from benchmarks.torch_truth.cuda_kernels import CudaKernels, flash
+from benchmarks.torch_truth.recorder import Left, by_one_layer, left_by
 
 KERNEL = "recorded"
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -80,9 +81,9 @@ def _left(case: Case, key: str, layers: int) -> Left:
         fields["attention_types"] = [[["global"], layers]]
     config = CONFIG_MAPPING[fields.pop("model_type")](**fields)
     set_dropout(config, case.dropout)
-    implementation = {"flash": KERNEL, "sdpa": "sdpa", "eager": "eager"}[case.attention]
+    kernel = KERNEL if case.attention == "flash" else case.attention
     with torch.device("meta"):
-        model = AutoModel.from_config(config, attn_implementation=implementation, dtype=DTYPES[case.weights])
+        model = AutoModel.from_config(config, attn_implementation=kernel, dtype=DTYPES[case.weights])
     model.to("meta").train()
     if case.checkpointing == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -1,7 +1,7 @@
 """Activations of one layer against what PyTorch itself saves for its backward.
 
-Recorded by `python benchmarks/torch_truth` on the meta device: blocks of transformers as they are (`eager`), blocks as
-torchtitan composes them (`partly-fused`), Megatron-Core's local modules (`fused`), adapters by PEFT.
+Recorded by `python -m benchmarks.torch_truth` on the meta device: blocks of transformers as they are (`eager`), blocks
+as torchtitan composes them (`partly-fused`), Megatron-Core's local modules (`fused`), adapters by PEFT.
 """
 
 from __future__ import annotations

@@ -31,13 +31,12 @@ head's gradients arrive."""
 
 def estimated(step: dict[str, Any]) -> tuple[float, str]:
     """Peak in bytes of what the tracker sees, and its moment."""
-    dims = {name: value for name, value in step["dims"].items() if value}
     fixed = {"gated_mlp": True, "tied_embeddings": False, "norm": "rmsnorm", "position_embeddings": "rotary"}
     ranks = step["ranks"]
     batch = ranks * step["micro_batches"] * step["strategy"].get("micro_batch_size", 1)
     cluster = {"nodes": max(ranks // 8, 1), "gpus_per_node": min(ranks, 8), "gpu": "h100-sxm5-80gb"}
     workload = Workload(sequence_length=step["sequence_length"], global_batch_size=batch)
-    problem = Problem(build_architecture({**dims, **fixed}), resolve_cluster(cluster), workload)
+    problem = Problem(build_architecture({**step["dims"], **fixed}), resolve_cluster(cluster), workload)
     table = resolved(problem, step["strategy"])
     stages = all_stages(problem.model, table)
     found = estimate_memory(problem, table, stages)
