@@ -35,7 +35,6 @@ class Errors:
     """How much slower, as measured, the strategy predicted fastest is than the fastest; mean over sets."""
     memories: int
     memory_median: float
-    memory_mean: float
     memory_p90: float
     memory_bias: float
     ran_out: int
@@ -67,7 +66,6 @@ def errors_of(group: Sequence[Outcome]) -> Errors:
         regret=_mean([order[1] for order in orders]),
         memories=len(memory_errors),
         memory_median=_median(memory_errors),
-        memory_mean=_mean(memory_errors),
         memory_p90=quantile(memory_errors, 0.9),
         memory_bias=_median(memory_ratios),
         ran_out=len(out),

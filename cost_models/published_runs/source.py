@@ -49,7 +49,6 @@ class PublishedSource:
     citation: str
     address: str
     where: str
-    family: str
     seen: bool
     conversion: str
     records: tuple[dict[str, Any], ...]
@@ -89,7 +88,6 @@ def read_source(name: str, text: str) -> PublishedSource:
         citation=document["citation"],
         address=document["address"],
         where=document["where"],
-        family=document["family"],
         seen=document["seen"],
         conversion=document["conversion"],
         records=tuple(records.values()),
