@@ -241,7 +241,8 @@ def _made(
 
 def has_replica_buckets(table: StrategyTable) -> BoolColumn:
     """(n,) whether whole gradients lie beside buckets that are reduced, or are views of them (torch's DDP)."""
-    return flag(table, "gradients_beside_buckets") & _reduces(table) & (table.zero_stage == 0)
+    whole: BoolColumn = flag(table, "gradients_beside_buckets") & _reduces(table) & (table.zero_stage == 0)
+    return whole
 
 
 def _reduces(table: StrategyTable) -> BoolColumn:
