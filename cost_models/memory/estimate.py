@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -195,8 +195,7 @@ def _passing_bytes(
 
 
 def _gathered(columns: _Columns, rows: IntColumn) -> _Columns:
-    taken = {field.name: getattr(columns, field.name) for field in fields(columns)}
-    return type(columns)(**{name: _taken(value, rows) for name, value in taken.items()})
+    return type(columns)(**{name: _taken(value, rows) for name, value in vars(columns).items()})
 
 
 def _taken(value: Any, rows: IntColumn) -> Any:
