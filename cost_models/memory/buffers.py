@@ -95,8 +95,8 @@ def buffers(
     at_once = np.where(shards.gradients, 1.0, 0.0)[row]
     # Stage 2 copies its share of a micro-batch's gradients before it adds it to that of those before.
     added = (table.zero_stage == 2) & accumulated & (number(table, "bucket_elements") > 0)
-    share = np.where(added, dtype_bytes(table.gradient_dtype) / shards.dense_ranks, 0.0)[row] * trained_whole
-    sent = sent + share
+    copied = np.where(added, dtype_bytes(table.gradient_dtype), 0.0)
+    sent = sent + shards.held(copied, added, weights.trainable_dense, weights.trainable_expert, row)
     gathered = _gathered(table, stages, stored, shards, element)
     reducing = _reducing(table, stages, trained, shards, element)
     in_place = flag(table, "fused_gradient_accumulation") | (number(table, "bucket_bytes_per_gradient") > 0)

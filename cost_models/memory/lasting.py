@@ -126,8 +126,10 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
     cast = _cast_bytes(problem, table)
     casts_kept = kept_casts(problem, table)
     last = np.where(stages.last, ends.last[row], 0.0)
-    new = np.where(fresh, dtype_bytes(table.gradient_dtype), 0.0) / shards.dense_divisor(shards.gradients)
-    last_made = (new * block.total)[row] + np.where(stages.first, (new * ends.trainable_first)[row], 0.0)
+    made = np.where(fresh, dtype_bytes(table.gradient_dtype), 0.0)
+    new = made / shards.dense_divisor(shards.gradients)
+    of_block = new * block.dense + made / shards.expert_divisor(shards.gradients) * block.expert
+    last_made = of_block[row] + np.where(stages.first, (new * ends.trainable_first)[row], 0.0)
     lasting = Lasting(
         parameters=states.parameters,
         gradients=states.gradients,
@@ -138,7 +140,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         optimizer_states=states.optimizer_states,
         weight_copies=(_copy_bytes(problem, table) + cast * casts_kept)[row] * weights.matrices
         + _adapter_copies(problem, table, stages),
-        stepped_gradients=states.gradients / _freed_before_step(table, shards)[row],
+        stepped_gradients=_stepped_gradients(table, stages, weights, shards, states.gradients),
         step_gradients=states.step_gradients,
         step_states=_step_states(problem, table, stages, weights, block, shards.dense_divisor(shards.states)),
         head_gradients=np.where(stages.last, (new * ends.trainable_last)[row], 0.0),
@@ -170,9 +172,14 @@ def _least_spared(
     )
 
 
-def _freed_before_step(table: StrategyTable, shards: Sharding) -> FloatColumn:
-    """Ranks over whom stage 1 divides whole gradients before it steps (DeepSpeed's free_grad_in_param_list)."""
-    return shards.dense_divisor((table.zero_stage == 1) & (number(table, "bucket_elements") > 0))
+def _stepped_gradients(
+    table: StrategyTable, stages: StageRows, weights: LocalWeights, shards: Sharding, gradients: FloatColumn
+) -> FloatColumn:
+    """(m,) stage 1 keeps its share only of whole gradients before it steps (DeepSpeed's free_grad_in_param_list)."""
+    freed = (table.zero_stage == 1) & (number(table, "bucket_elements") > 0)
+    trained = (weights.trainable_dense, weights.trainable_expert)
+    share = shards.held(dtype_bytes(table.gradient_dtype), freed, *trained, stages.row)
+    return np.where(freed[stages.row], share, gradients)
 
 
 def _fresh_gradients(table: StrategyTable, accumulated: BoolColumn) -> BoolColumn:

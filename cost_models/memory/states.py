@@ -17,7 +17,7 @@ from cost_models.memory.weights import LocalWeights, adapter_weights, end_weight
 from cost_models.problem import Problem
 from cost_models.quantisation import CONSTANT_BYTES, is_quantised, quantised_weights
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
 
 MOMENTS: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1, "adafactor": 1, "muon": 2}
 """State tensors of an optimizer beside the weights (Adam: arXiv 1412.6980, algorithm 1); for Muon and Adafactor, beside
@@ -46,6 +46,13 @@ class Sharding:
     def dense_divisor(self, sharded: BoolColumn) -> FloatColumn:
         """Ranks over which dense tensors are divided where `sharded`, else 1."""
         return np.where(sharded, self.dense_ranks, 1.0)
+
+    def held(
+        self, each: FloatColumn, sharded: BoolColumn, dense: FloatColumn, expert: FloatColumn, row: IntColumn
+    ) -> FloatColumn:
+        """(m,) bytes of one rank where a weight has `each` (n,) bytes; `dense` and `expert` count weights, (m,)."""
+        of_experts = (each / self.expert_divisor(sharded))[row] * expert
+        return (each / self.dense_divisor(sharded))[row] * dense + of_experts
 
     def expert_divisor(self, sharded: BoolColumn) -> FloatColumn:
         """The same of experts."""
@@ -101,15 +108,10 @@ def state_bytes(
     )
     per_state = state_bytes_per_weight(problem, table)
 
-    mixture = any(block.experts for block in problem.model.blocks)
-
     def total(
         bytes_per_weight: FloatColumn, sharded: BoolColumn, dense: FloatColumn, expert: FloatColumn
     ) -> FloatColumn:
-        result = (bytes_per_weight / shards.dense_divisor(sharded))[row] * dense
-        if mixture:
-            result += (bytes_per_weight / shards.expert_divisor(sharded))[row] * expert
-        return result
+        return shards.held(bytes_per_weight, sharded, dense, expert, row)
 
     def trained(bytes_per_weight: FloatColumn, sharded: BoolColumn) -> FloatColumn:
         return total(bytes_per_weight, sharded, weights.trainable_dense, weights.trainable_expert)

@@ -142,3 +142,24 @@ def test_transformers_steps_embeddings_in_fp32_beside_eight_bit_states(framework
     embedding = 128256 * 4096
     others = problem.model.parameters - embedding
     assert found == pytest.approx(embedding_bytes * embedding + 2 * (1 + 4 / 256) * others)
+
+
+@pytest.mark.parametrize(("framework", "zero_stage"), [("deepspeed", 1), ("fsdp2", 3)])
+def test_gradients_of_experts_are_shared_among_their_own_ranks(framework: str, zero_stage: int) -> None:
+    # 16 ranks, 8 of them with experts of their own: two share each. Stage 1 of DeepSpeed steps with its share; under
+    # fsdp2 all gradients but those of a block and the embedding are there before the last block's backward.
+    problem = make_problem("mixtral-8x7b", h100(2), global_batch_size=16)
+    table = resolved(problem, {"framework": framework, "zero_stage": zero_stage, "expert_parallel_size": 8})
+    stages = all_stages(problem.model, table)
+    weights = local_weights(problem, table, stages, end_weights(problem, table))
+    lasting, _ = lasting_bytes(problem, table, stages)
+    share = weights.dense[0] / 16 + weights.expert[0] / 2
+    if framework == "deepspeed":
+        assert lasting.stepped_gradients[0] == pytest.approx(2 * share)
+    else:
+        embedding = 32000 * 4096
+        head = 32000 * 4096 + 4096
+        blocks = weights.dense[0] - embedding - head
+        assert lasting.late_gradients[0] == pytest.approx(
+            4 * (share - embedding / 16 - blocks / 32 / 16 - weights.expert[0] / 32 / 2)
+        )
