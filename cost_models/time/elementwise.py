@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.architecture import Block, MixtureOfExperts, ModelArchitecture
+from cost_models.memory.saved_norms import READERS
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.expert_launches import DISPATCH_OPERATORS, ROUTING_OPERATORS
@@ -31,7 +32,6 @@ AUTOCAST_LAYERNORM: Final = (4.0, 8.0)
 AUTOCAST_INPUT: Final = (6.0, 6.0)
 """There, per product that reads a norm's output: cast on its way in (4 + 2), its gradient on its way back. Query, key
 and value cast one each; inductor makes the casts in the kernel that writes the norm."""
-NORM_READERS: Final = frozenset({"q", "k", "v", "qkv", "q_down", "kv_down", "gate", "up", "router"})
 DROPOUT: Final = (2.0, 5.0)
 """More per dropped element: the mask, and a kernel of its own in backward."""
 ROTARY: Final = (4.0, 4.0)
@@ -186,7 +186,7 @@ def _rest(model: ModelArchitecture, block: Block, cases: LayerCases, *, dropout:
     more = DROPOUT if dropout else (0.0, 0.0)
     sublayers = 1.0 + len(block.attentions)
     residual = sublayers * cases.shard_tokens * model.hidden_size
-    cast = sum(linear.in_features for linear in block.linears if linear.name in NORM_READERS and linear.copies == 1)
+    cast = sum(linear.in_features for linear in block.linears if linear.name in READERS and linear.copies == 1)
     inputs = cases.shard_tokens * cast * (cases.autocast & ~cases.compiled)
     forward = residual * (RESIDUAL[0] + AUTOCAST_RESIDUAL[0] * cases.autocast + more[0]) + inputs * AUTOCAST_INPUT[0]
     backward = residual * (RESIDUAL[1] + AUTOCAST_RESIDUAL[1] * cases.autocast + more[1]) + inputs * AUTOCAST_INPUT[1]
@@ -221,6 +221,6 @@ def _biased_elements(block: Block, cases: LayerCases) -> FloatColumn:
 
 def _projected_elements(block: Block, cases: LayerCases) -> FloatColumn:
     """Queries, keys and values of one rank."""
-    width = sum(linear.out_features for linear in block.attention_linears if linear.name in {"q", "k", "v"})
+    width = sum(linear.out_features for linear in block.attention_linears if linear.name in {"q", "k", "v", "qkv"})
     elements: FloatColumn = width * cases.tokens / cases.tensor
     return elements

@@ -50,6 +50,18 @@ class TestEagerAttention:
         eager, flash = (traffic(flash=flash).rest.backward[0] for flash in (False, True))
         assert eager - flash == pytest.approx(4 * 3 * HIDDEN * TOKENS / 8)
 
+    def test_joins_them_as_well_where_the_model_has_one_matrix_of_all_three(self) -> None:
+        """GPT-2 XL, 1,600 wide, 1,024 tokens."""
+        problem = make_problem("gpt-2-xl", a100(1), sequence_length=1024, global_batch_size=8)
+        cases = layer_cases(problem, resolved(problem, megatron(1, 1, micro_batch_size=1)), default_coefficients())[0]
+        block = problem.model.blocks[0]
+        shape = attention_shape(block.attention, cases)
+        eager, flash = (
+            elementwise_traffic(problem.model, block, shape, cases, dropout=False, flash=flash, trained=True)
+            for flash in (False, True)
+        )
+        assert eager.rest.backward[0] - flash.rest.backward[0] == pytest.approx(4 * 3 * 1600 * 1024)
+
     def test_softmax_reads_and_writes_scores_and_copies_its_output(self) -> None:
         scores, context = TOKENS**2 * HEADS / 8, HIDDEN * TOKENS / 8
         core = traffic().core_attention
@@ -89,6 +101,13 @@ class TestAutocast:
         # fc1 and either one product for query, key and value, or three.
         assert self.more("gpt-3-175b", backward=False) == pytest.approx(4 * 6 + 2 * 4 + 2 * 4)
         assert self.more("gpt-3-175b", backward=True) == pytest.approx(4 * 6 + 2 * 4 + 2 * 8)
+
+    def test_one_matrix_of_queries_keys_and_values_casts_one_input(self) -> None:
+        assert self.more("gpt-2-xl", backward=False) == pytest.approx(2 * 6 + 2 * 4 + 2 * 4)
+
+    def test_router_and_the_gate_of_shared_experts_cast_theirs(self) -> None:
+        # query, key, value, router, gate; and gate and up of the shared experts.
+        assert self.more("qwen2-57b-a14b", backward=False) == pytest.approx(7 * 6 + 2 * 4)
 
     def test_inductor_casts_where_it_writes(self) -> None:
         assert self.more("llama-2-7b", backward=False, compile=True) == pytest.approx(2 * 4)
