@@ -70,6 +70,7 @@ def buffers(
     block: BlockWeights,
     ends: EndWeights,
     shards: Sharding,
+    *,
     element: FloatColumn,
     fresh: BoolColumn,
     accumulated: BoolColumn,

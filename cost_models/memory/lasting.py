@@ -148,8 +148,11 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         forward_copies=(cast * (1.0 - casts_kept))[row] * weights.matrices,
         head_copies=cast[row] * last,
         buffers=buffers(
-            *(table, stages, weights, block, ends, shards, compute_bytes(table), fresh, accumulated),
-            np.where(casts_kept < 1.0, cast, 0.0),
+            *(table, stages, weights, block, ends, shards),
+            element=compute_bytes(table),
+            fresh=fresh,
+            accumulated=accumulated,
+            recast=np.where(casts_kept < 1.0, cast, 0.0),
         ),
         outside=communicator_bytes(table)[row],
         workspace=workspace_bytes(problem, table, stages),
