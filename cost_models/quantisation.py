@@ -22,6 +22,7 @@ PACKING: Final = 1 / 4
 CONSTANT_BYTES: Final = 1 / 64 + 4 / (64 * 256)
 """Of a weight: an 8-bit constant a block of 64, a fp32 one for 256 of those (double quantisation)."""
 CODE_BYTES: Final = 0.5
+"""Of a weight, without its constants."""
 DEQUANTISED_BYTES: Final = 2.0
 """A weight on its way into a product: bitsandbytes multiplies in 16 bit (arXiv 2305.14314, equation 5). The product
 keeps the packed weight for backward, not its input (bitsandbytes since 0.43.2, pull request 1270). Memory bounds the

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.memory.facts import stored_bytes
-from cost_models.memory.moments import SparedMoments
+from cost_models.memory.moments import MatrixSums
 from cost_models.memory.states import Sharding, state_bytes_per_weight
 from cost_models.memory.weights import HeaviestWeights, expert_ranks
 from cost_models.problem import Problem
@@ -30,7 +30,7 @@ class HostNeeds:
 
 
 def host_needs(
-    problem: Problem, table: StrategyTable, weights: HeaviestWeights, shards: Sharding, spared: SparedMoments | None
+    problem: Problem, table: StrategyTable, weights: HeaviestWeights, shards: Sharding, spared: MatrixSums | None
 ) -> HostNeeds:
     """What the ranks of one node keep off the GPUs: those of the stage with most weights."""
     ranks = float(problem.cluster.gpus_per_node)

@@ -14,7 +14,7 @@ from cost_models.memory.host import host_needs
 from cost_models.memory.load import device_load_bytes
 from cost_models.memory.moments import (
     MATRIX_OPTIMIZERS,
-    SparedMoments,
+    MatrixSums,
     matrix_elements,
     spared_moments,
     step_temporaries,
@@ -165,14 +165,12 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
 
 def _least_spared(
     problem: Problem, table: StrategyTable, stages: StageRows, weights: LocalWeights
-) -> SparedMoments | None:
+) -> MatrixSums | None:
     """(n,) moments that matrices of any stage do without; exact where there is one stage."""
     if problem.workload.optimizer not in MATRIX_OPTIMIZERS:
         return None
     spared = spared_moments(problem, table, stages, weights, per_moment(problem, table))
-    return SparedMoments(
-        np.minimum.reduceat(spared.dense, stages.start), np.minimum.reduceat(spared.expert, stages.start)
-    )
+    return MatrixSums(np.minimum.reduceat(spared.dense, stages.start), np.minimum.reduceat(spared.expert, stages.start))
 
 
 def _stepped_gradients(

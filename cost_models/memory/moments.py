@@ -34,8 +34,8 @@ _ORTHOGONAL_BYTES: Final = 2.0
 
 
 @dataclass(frozen=True)
-class SparedMoments:
-    """m stage rows: bytes of moments that matrices do without, on one rank, before sharding."""
+class MatrixSums:
+    """m stage rows: a sum over hidden matrices, dense ones and those of experts, on one rank, before sharding."""
 
     dense: FloatColumn
     expert: FloatColumn
@@ -43,14 +43,14 @@ class SparedMoments:
 
 def spared_moments(
     problem: Problem, table: StrategyTable, stages: StageRows, weights: LocalWeights, per_vector: FloatColumn
-) -> SparedMoments:
-    """Against an optimizer that keeps `per_vector` (n,) bytes of moments of every weight."""
+) -> MatrixSums:
+    """Bytes that matrices do without, against an optimizer with `per_vector` (n,) bytes of moments of every weight."""
     row = stages.row
     elements = _matrix_sums(problem, table, stages, _elements)
     each = per_vector[row]
     if problem.workload.optimizer == "muon":
         spared = dtype_bytes(table.optimizer_state_dtype)[row]
-        return SparedMoments(spared * elements.dense, spared * elements.expert)
+        return MatrixSums(spared * elements.dense, spared * elements.expert)
     factored = np.where(flag(table, "flat_optimizer")[row], 0.0, 1.0)
     edges = _matrix_sums(problem, table, stages, _edges)
     ends = weights.trainable_dense - _trained_of_blocks(problem, table, stages)
@@ -59,7 +59,7 @@ def spared_moments(
     end_edges = np.where(ends > 0, ends / hidden + hidden, 0.0)
     kept = ADAFACTOR_STATE_BYTES
     dense = each * (elements.dense + ends) - kept * (edges.dense + end_edges)
-    return SparedMoments(factored * dense, factored * (each * elements.expert - kept * edges.expert))
+    return MatrixSums(factored * dense, factored * (each * elements.expert - kept * edges.expert))
 
 
 def step_temporaries(
@@ -140,7 +140,7 @@ def _edges(linear: Linear, split: FloatColumn) -> FloatColumn:
 
 def _matrix_sums(
     problem: Problem, table: StrategyTable, stages: StageRows, size: Callable[[Linear, FloatColumn], FloatColumn]
-) -> SparedMoments:
+) -> MatrixSums:
     """Sum over the trained matrices of each stage of a size of each, given over how many ranks it is split."""
     tensor, expert_tensor = (
         getattr(table, name).astype(np.float64) for name in ("tensor_parallel_size", "expert_tensor_parallel_size")
@@ -157,7 +157,7 @@ def _matrix_sums(
         layers = stages.layers[:, kind].astype(np.float64)
         dense += of_dense[stages.row] * layers
         expert += of_expert[stages.row] * layers
-    return SparedMoments(dense, expert)
+    return MatrixSums(dense, expert)
 
 
 def _trained_of_blocks(problem: Problem, table: StrategyTable, stages: StageRows) -> FloatColumn:
