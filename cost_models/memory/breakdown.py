@@ -20,28 +20,8 @@ def peak_parts(lasting: Lasting, passing: StageActivations, peak: Peak) -> tuple
 
     What is neither weights, gradients, states, activations nor logits are buffers.
     """
-    buffers = lasting.buffers
-    held = lasting.early_gradients + lasting.weight_copies + passing.saved + passing.pending + passing.received
-    held = held + passing.logits
-    block = np.maximum(passing.working + buffers.product, buffers.block - passing.one_layer)
-    moments = {
-        "forward": held + buffers.forward + lasting.forward_copies,
-        "loss_forward": held + buffers.loss + passing.loss_forward + lasting.head_copies + lasting.forward_copies,
-        "loss": held + buffers.loss + passing.losses + lasting.head_copies,
-        "head": held + buffers.head + passing.head + lasting.head_copies,
-        "backward": held
-        + lasting.head_gradients
-        + np.maximum(np.maximum(buffers.backward, buffers.next - passing.one_layer) + block, buffers.leaving),
-        "last": passing.logits + lasting.late_gradients + passing.one_layer + block + buffers.late,
-        "end": passing.logits + lasting.gradients + buffers.end,
-        "step": passing.logits
-        + lasting.stepped_gradients
-        + lasting.step_gradients
-        + lasting.step_states
-        + buffers.optimizer,
-    }
-    names = list(moments)
-    largest = np.argmax(np.stack([*moments.values()]), axis=0)
+    names = list(peak.moments)
+    largest = np.argmax(np.stack([*peak.moments.values()]), axis=0)
 
     def at(*which: str) -> FloatColumn:
         return np.isin(largest, [names.index(name) for name in which]).astype(np.float64)

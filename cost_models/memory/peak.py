@@ -8,7 +8,9 @@ activations, then the embedding's gradients. optimizer: states and temporaries.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from cost_models.strategy import FloatColumn
 class Peak:
     """m stage rows, bytes that the allocator serves."""
 
+    moments: Mapping[str, FloatColumn]
+    """What each moment of a step has, in order of time, without what is always there."""
     within: FloatColumn
     """At the worst moment before the optimizer's step."""
     kept: FloatColumn
@@ -35,15 +39,27 @@ class Peak:
         return np.maximum(self.within, self.step)
 
 
-def stage_peak(sums: MomentSums, passing: ActivationSums) -> Peak:
-    """The worst moments of every stage row."""
-    at_loss = np.maximum(sums.loss + passing.losses, sums.loss_forward + passing.loss_forward)
-    at_head = np.maximum(at_loss, sums.head + passing.head)
+def _moments(sums: MomentSums, passing: ActivationSums) -> dict[str, FloatColumn]:
     # A block's backward begins with its activations and ends with its gradients.
     block = np.maximum(passing.working + sums.product, sums.block - passing.one_layer)
     of_blocks = np.maximum(sums.first, sums.next - passing.one_layer) + block
-    early = passing.held + np.maximum(np.maximum(sums.held, at_head), of_blocks)
-    late = np.maximum(sums.last + passing.one_layer + block, sums.end) + passing.logits
-    within = np.maximum(early, late)
-    kept = np.where(late > early, sums.kept_late, sums.kept)
-    return Peak(sums.always + within, kept, within - kept, sums.step + passing.logits)
+    return {
+        "forward": passing.held + sums.forward,
+        "loss_forward": passing.held + (sums.loss_forward + passing.loss_forward),
+        "loss": passing.held + (sums.loss + passing.losses),
+        "head": passing.held + (sums.head + passing.head),
+        "backward": passing.held + np.maximum(of_blocks, sums.leaving),
+        "last": passing.logits + (sums.last + passing.one_layer + block),
+        "end": passing.logits + sums.end,
+        "step": passing.logits + sums.step,
+    }
+
+
+def stage_peak(sums: MomentSums, passing: ActivationSums) -> Peak:
+    """The worst moments of every stage row."""
+    moments = _moments(sums, passing)
+    *early, last, end, step = moments.values()
+    most_early, most_late = reduce(np.maximum, early), np.maximum(last, end)
+    within = np.maximum(most_early, most_late)
+    kept = np.where(most_late > most_early, sums.kept_late, sums.kept)
+    return Peak(moments, sums.always + within, kept, within - kept, sums.always + step)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from cost_models.memory.lasting import Lasting
 from cost_models.memory.overhead import fragmentation_bytes
 from cost_models.memory.stage_activations import StageActivations
@@ -21,8 +19,10 @@ class MomentSums:
 
     always: FloatColumn
     """Parameters, optimizer states, workspaces."""
-    held: FloatColumn
-    """Where activations are all that comes to it: a block's forward, or the head's gradients on their way."""
+    forward: FloatColumn
+    """A block's forward."""
+    leaving: FloatColumn
+    """The head's gradients on their way."""
     loss: FloatColumn
     loss_forward: FloatColumn
     """Before it is differentiated."""
@@ -41,7 +41,7 @@ class MomentSums:
     end: FloatColumn
     """After all blocks."""
     step: FloatColumn
-    """The optimizer's step, with what is always there."""
+    """The optimizer's step."""
     step_reserved: FloatColumn
     """What the allocator has reserved after it."""
     kept: FloatColumn
@@ -84,11 +84,12 @@ def moment_sums(lasting: Lasting) -> MomentSums:
     after_head = kept + lasting.head_gradients
     temporaries = lasting.step_gradients + lasting.step_states
     always = lasting.parameters + lasting.optimizer_states + lasting.workspace
-    step = always + lasting.stepped_gradients + temporaries + buffers.optimizer
-    fragmentation = fragmentation_bytes(lasting.expandable, step, buffers.optimizer, temporaries)
+    step = lasting.stepped_gradients + temporaries + buffers.optimizer
+    fragmentation = fragmentation_bytes(lasting.expandable, always + step, buffers.optimizer, temporaries)
     return MomentSums(
         always=always,
-        held=np.maximum(kept + buffers.forward + lasting.forward_copies, after_head + buffers.leaving),
+        forward=kept + buffers.forward + lasting.forward_copies,
+        leaving=after_head + buffers.leaving,
         loss=with_head + buffers.loss,
         loss_forward=with_head + buffers.loss + lasting.forward_copies,
         head=with_head + buffers.head,
@@ -99,7 +100,7 @@ def moment_sums(lasting: Lasting) -> MomentSums:
         last=lasting.late_gradients + buffers.late,
         end=lasting.gradients + buffers.end,
         step=step,
-        step_reserved=step + fragmentation + buffers.pooled,
+        step_reserved=always + step + fragmentation + buffers.pooled,
         kept=kept,
         kept_late=lasting.late_gradients,
         pooled_gradients=lasting.pooled_gradients,

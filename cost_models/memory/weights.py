@@ -123,13 +123,7 @@ def end_weights(problem: Problem, table: StrategyTable) -> EndWeights:
 
 def local_weights(problem: Problem, table: StrategyTable, stages: StageRows, ends: EndWeights) -> LocalWeights:
     """Weights of every stage row. A tied matrix has a copy on both ends of a pipeline (arXiv 1909.08053, section 5)."""
-    tensor = (1.0 / table.tensor_parallel_size)[stages.row]
-    routed = (1.0 / expert_ranks(table))[stages.row]
-    splits = [_stored_split(problem, block) for block in problem.model.blocks]
-    blocks_dense = stage_sums(stages, [s.tensor for s in splits]) * tensor + stage_sums(
-        stages, [s.whole for s in splits]
-    )
-    expert = stage_sums(stages, [s.expert for s in splits]) * routed
+    blocks_dense, expert = _on_rank(table, stages, [_stored_split(problem, block) for block in problem.model.blocks])
     last = ends.last + np.where(table.pipeline_parallel_size > 1, ends.tied_copy, 0.0)
     outside = np.where(stages.first, ends.first[stages.row], 0.0) + np.where(stages.last, last[stages.row], 0.0)
     dense = blocks_dense + outside
@@ -137,10 +131,7 @@ def local_weights(problem: Problem, table: StrategyTable, stages: StageRows, end
     if tuning is None:
         return LocalWeights(dense, expert, dense, expert, blocks_dense + expert)
     adapters = [adapter_split(block, tuning) for block in problem.model.blocks]
-    trained = stage_sums(stages, [a.tensor for a in adapters]) * tensor + stage_sums(
-        stages, [a.whole for a in adapters]
-    )
-    trained_expert = stage_sums(stages, [a.expert for a in adapters]) * routed
+    trained, trained_expert = _on_rank(table, stages, adapters)
     trained = (
         trained
         + np.where(stages.first, ends.trainable_first[stages.row], 0.0)
@@ -154,10 +145,16 @@ def adapter_weights(problem: Problem, table: StrategyTable, stages: StageRows) -
     tuning = problem.workload.fine_tuning
     if tuning is None:
         return np.zeros(len(stages))
-    splits = [adapter_split(block, tuning) for block in problem.model.blocks]
+    dense, expert = _on_rank(table, stages, [adapter_split(block, tuning) for block in problem.model.blocks])
+    return dense + expert
+
+
+def _on_rank(table: StrategyTable, stages: StageRows, splits: Sequence[Split]) -> tuple[FloatColumn, FloatColumn]:
+    """(m,) dense and expert parameters of one rank, given the split of each kind of block."""
     tensor, routed = (1.0 / table.tensor_parallel_size)[stages.row], (1.0 / expert_ranks(table))[stages.row]
-    sums = [stage_sums(stages, counts) for counts in zip(*((s.tensor, s.whole, s.expert) for s in splits), strict=True)]
-    return sums[0] * tensor + sums[1] + sums[2] * routed
+    dense = stage_sums(stages, [split.tensor for split in splits]) * tensor
+    dense = dense + stage_sums(stages, [split.whole for split in splits])
+    return dense, stage_sums(stages, [split.expert for split in splits]) * routed
 
 
 def heaviest_weights(weights: LocalWeights, stages: StageRows) -> HeaviestWeights:
