@@ -70,6 +70,12 @@ def code(field: str, choice: str | None) -> int:
     return CHOICES[field].index(choice)
 
 
+def dtype_bytes(column: IntColumn) -> FloatColumn:
+    """Bytes of an element, by a dtype column."""
+    result: FloatColumn = np.array(DTYPE_BYTES)[column]
+    return result
+
+
 @dataclass(frozen=True)
 class StrategyTable:
     """n resolved strategies. Every column has shape (n,); names and meanings are the contract's."""
@@ -122,6 +128,11 @@ class StrategyTable:
         if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
             return self
         return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
+
+    @property
+    def offloads_states(self) -> BoolColumn:
+        """(n,) whether optimizer states, or a share of them, live on the host."""
+        return self.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme")
 
     def is_choice(self, field: str, *choices: str | None) -> BoolColumn:
         """Where a choice column holds one of the given choices."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.memory.facts import dtype_bytes, flag, number
+from cost_models.memory.facts import flag, number
 from cost_models.memory.states import Sharding
 from cost_models.memory.weights import BlockWeights, EndWeights, LocalWeights
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable, dtype_bytes
 
 _OVERLAPPING_BUCKETS = 2.0
 """One bucket is filled while another is reduced (DeepSpeed's overlap_comm in stage_1_and_2.py backward(); stage3.py has

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cost_models.frameworks import FRAMEWORKS
-from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable, dtype_bytes
 
 
 def flag(table: StrategyTable, name: str) -> BoolColumn:
@@ -32,9 +32,3 @@ def stage_flags(table: StrategyTable, name: str) -> BoolColumn:
 def stored_bytes(table: StrategyTable) -> FloatColumn:
     """Bytes of an element that weights are stored in: NF4 weights lie packed in elements of 16 bit."""
     return np.where(table.is_choice("parameter_dtype", "nf4"), 2.0, dtype_bytes(table.parameter_dtype))
-
-
-def dtype_bytes(column: IntColumn) -> FloatColumn:
-    """Bytes of an element, by a dtype column."""
-    result: FloatColumn = np.array(DTYPE_BYTES)[column]
-    return result

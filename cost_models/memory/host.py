@@ -34,7 +34,7 @@ def host_needs(
 ) -> HostNeeds:
     """What the ranks of one node keep off the GPUs: those of the stage with most weights."""
     ranks = float(problem.cluster.gpus_per_node)
-    states = table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme")
+    states = table.offloads_states
     parameters = table.is_choice("offload", "optimizer-and-parameters", "nvme")
     nvme = table.is_choice("offload", "nvme")
     fraction = np.where(states, table.offload_fraction, 0.0)

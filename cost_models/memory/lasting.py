@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.memory.buffers import Buffers, buffers, has_replica_buckets
-from cost_models.memory.facts import dtype_bytes, flag, number, stage_flags
+from cost_models.memory.facts import flag, number, stage_flags
 from cost_models.memory.host import host_needs
 from cost_models.memory.load import device_load_bytes
 from cost_models.memory.moments import (
@@ -33,7 +33,7 @@ from cost_models.memory.weights import (
 from cost_models.problem import Problem
 from cost_models.quantisation import NVFP4_BYTES
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable, dtype_bytes
 
 LASTING_COLUMNS: Final = (
     "framework",

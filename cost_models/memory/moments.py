@@ -16,11 +16,11 @@ import numpy as np
 from cost_models.adapters import adapted_linears
 from cost_models.architecture import Block, Linear
 from cost_models.architecture import Split as SplitKind
-from cost_models.memory.facts import dtype_bytes, flag
+from cost_models.memory.facts import flag
 from cost_models.memory.weights import BlockWeights, LocalWeights, adapter_split, block_split, stage_sums
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
-from cost_models.strategy import FloatColumn, StrategyTable
+from cost_models.strategy import FloatColumn, StrategyTable, dtype_bytes
 from cost_models.vocabulary import padded_vocabulary, vocabulary_ranks
 
 MATRIX_OPTIMIZERS: Final = ("muon", "adafactor")

@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 
 from cost_models.architecture import Block, ModelArchitecture
-from cost_models.memory.facts import dtype_bytes, flag
+from cost_models.memory.facts import flag
 from cost_models.problem import Problem
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable, dtype_bytes
 from cost_models.units import MIB
 
 _CUBLAS_WORKSPACE_BYTES: Final = {"hopper": 32 * MIB, "blackwell": 32 * MIB}

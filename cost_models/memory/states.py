@@ -11,13 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.memory.facts import dtype_bytes, flag, number, stored_bytes
+from cost_models.memory.facts import flag, number, stored_bytes
 from cost_models.memory.moments import ADAFACTOR_STATE_BYTES, MATRIX_OPTIMIZERS, largest_tensor_states, spared_moments
 from cost_models.memory.weights import LocalWeights, adapter_weights, end_weights, stage_sums
 from cost_models.problem import Problem
 from cost_models.quantisation import CONSTANT_BYTES, is_quantised, quantised_weights
 from cost_models.stages import StageRows
-from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable, dtype_bytes
 
 MOMENTS: Final = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1, "adafactor": 1, "muon": 2}
 """State tensors of an optimizer beside the weights (Adam: arXiv 1412.6980, algorithm 1); for Muon and Adafactor, beside
@@ -103,9 +103,7 @@ def state_bytes(
     gradient_bytes = dtype_bytes(table.gradient_dtype)
     trained_bytes = trained_weight_bytes(problem, table)
     on_device = 1.0 - np.where(table.is_choice("offload", "optimizer-and-parameters", "nvme"), 1.0, 0.0)
-    states_here = 1.0 - np.where(
-        table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme"), table.offload_fraction, 0.0
-    )
+    states_here = 1.0 - np.where(table.offloads_states, table.offload_fraction, 0.0)
     per_state = state_bytes_per_weight(problem, table)
 
     def total(
@@ -226,5 +224,5 @@ def per_moment(problem: Problem, table: StrategyTable) -> FloatColumn:
 
 def _gradients_on_device(table: StrategyTable) -> FloatColumn:
     """ZeRO-Offload (arXiv 2101.06840, section 4.2) moves reduced gradients to the host as they are made."""
-    moved = table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme") & (table.zero_stage >= 2)
+    moved = table.offloads_states & (table.zero_stage >= 2)
     return np.where(moved & flag(table, "offloads_gradients"), 1.0 - table.offload_fraction, 1.0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cost_models.layouts import busiest_stages, head_cost_in_layers
 from cost_models.rules.view import Rule, View
-from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, dtype_bytes
 from cost_models.vocabulary import padded_vocabulary
 
 SLOW_LINK_BYTES_PER_S: Final = 6.25e9
@@ -157,7 +157,7 @@ def _weight_bytes(view: View) -> FloatColumn:
     )
     dense = (view.model.parameters - routed) / view.tensor
     experts = routed / (view.expert * view.expert_tensor)
-    return np.array(DTYPE_BYTES)[view.table.parameter_dtype] * (dense + experts) / view.pipeline
+    return dtype_bytes(view.table.parameter_dtype) * (dense + experts) / view.pipeline
 
 
 def _replicated(view: View) -> BoolColumn:

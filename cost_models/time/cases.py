@@ -11,12 +11,12 @@ from cost_models.distinct import distinct_rows
 from cost_models.frameworks import FRAMEWORKS
 from cost_models.problem import Problem
 from cost_models.strategy import (
-    DTYPE_BYTES,
     RECOMPUTE_MODULES,
     BoolColumn,
     FloatColumn,
     IntColumn,
     StrategyTable,
+    dtype_bytes,
 )
 from cost_models.time.coefficients import Coefficients
 
@@ -140,7 +140,7 @@ def layer_cases(problem: Problem, table: StrategyTable, coefficients: Coefficien
             context=cases.context_parallel_size.astype(np.float64),
             expert=cases.expert_parallel_size.astype(np.float64),
             expert_tensor=cases.expert_tensor_parallel_size.astype(np.float64),
-            gradient_bytes=np.array(DTYPE_BYTES)[cases.gradient_dtype],
+            gradient_bytes=dtype_bytes(cases.gradient_dtype),
             fused=cases.is_choice("kernels", "fused"),
             compiled=compiled,
             eager=cases.is_choice("kernels", "eager") & ~compiled,

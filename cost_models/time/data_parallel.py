@@ -14,7 +14,7 @@ import numpy as np
 from cost_models.memory.facts import stage_flags
 from cost_models.problem import Problem
 from cost_models.quantisation import is_quantised, mean_weight_bytes
-from cost_models.strategy import DTYPE_BYTES, BoolColumn, FloatColumn, IntColumn, StrategyTable
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, StrategyTable, dtype_bytes
 from cost_models.time.cases import framework_flags
 from cost_models.time.collectives import Network
 from cost_models.time.rank_layout import RankLayout, ShardGroups
@@ -193,7 +193,7 @@ def _traffic_of(
 
 
 def _gradient_bytes(table: StrategyTable, weight_bytes: FloatColumn) -> FloatColumn:
-    accumulated = np.array(DTYPE_BYTES)[table.gradient_dtype]
+    accumulated = dtype_bytes(table.gradient_dtype)
     half = framework_flags("reduces_in_16_bit")[table.framework] & (weight_bytes < 4)
     sent: FloatColumn = np.where(half, np.minimum(accumulated, 2.0), accumulated)
     return sent
@@ -213,5 +213,5 @@ def _tied_embedding_seconds(
     model = problem.model
     if not model.tied_embeddings or problem.workload.fine_tuning is not None:
         return np.zeros(len(table))
-    gradient_bytes = np.array(DTYPE_BYTES)[table.gradient_dtype]
+    gradient_bytes = dtype_bytes(table.gradient_dtype)
     return network.all_reduce(layout.ends, model.embedding_parameters / table.tensor_parallel_size * gradient_bytes)

@@ -98,6 +98,13 @@ class _Work:
     context: Passes
     expert: Passes
 
+    def of_linears(self, name: str) -> FloatColumn:
+        """Sum of a column over all linear layers of the block."""
+        total: FloatColumn = sum(
+            (getattr(part, name) for part in (self.dense, self.routed)), getattr(self.attention, name)
+        )
+        return total
+
 
 def layer_seconds(
     problem: Problem, cases: LayerCases, network: Network, groups: CaseGroups, device: Device
@@ -186,16 +193,14 @@ def _work(
 
 
 def _forward(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
-    casts = cast_bytes(cases, work.attention.cast_elements + work.dense.cast_elements + work.routed.cast_elements)
-    weights = work.attention.weights + work.dense.weights + work.routed.weights
+    casts = cast_bytes(cases, work.of_linears("cast_elements"))
+    weights = work.of_linears("weights")
     if work.dequantised:
         casts = casts + DEQUANTISATION_BYTES * weights
     else:
         casts = casts + np.where(cases.autocast, WEIGHT_CAST_BYTES * weights, 0.0)
     seconds: FloatColumn = (
-        work.attention.forward
-        + work.dense.forward
-        + work.routed.forward
+        work.of_linears("forward")
         + work.core[0]
         + work.adapters.forward
         + device.memory_seconds(work.traffic.forward + casts)
@@ -205,19 +210,18 @@ def _forward(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
 
 
 def _backward(work: _Work, cases: LayerCases, device: Device) -> tuple[FloatColumn, FloatColumn]:
-    linears = (work.attention, work.dense, work.routed)
-    casts = cast_bytes(cases, np.sum([part.cast_elements for part in linears], axis=0))
+    casts = cast_bytes(cases, work.of_linears("cast_elements"))
     if work.dequantised:
-        casts = casts + DEQUANTISATION_BYTES * np.sum([part.weights for part in linears], axis=0)
+        casts = casts + DEQUANTISATION_BYTES * work.of_linears("weights")
     input_gradient = (
-        np.sum([part.input_gradient for part in linears], axis=0)
+        work.of_linears("input_gradient")
         + work.core[1]
         + work.adapters.input_gradient
         + device.memory_seconds(work.traffic.backward + casts)
         + 2 * _operators(work, cases) * device.kernels.kernel_gap_seconds
     )
-    trained = np.sum([part.trained_weights for part in linears], axis=0) + work.adapters.weights
-    weight_gradient = np.sum([part.weight_gradient for part in linears], axis=0) + work.adapters.weight_gradient
+    trained = work.of_linears("trained_weights") + work.adapters.weights
+    weight_gradient = work.of_linears("weight_gradient") + work.adapters.weight_gradient
     weight_gradient = weight_gradient + device.memory_seconds(trained * _accumulation_bytes(cases))
     return input_gradient, weight_gradient
 
@@ -236,10 +240,9 @@ def _selective(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
     def again(traffic: Traffic) -> FloatColumn:
         return device.memory_seconds(traffic.forward) + traffic.operators * gap
 
-    linears = work.attention.forward + work.dense.forward + work.routed.forward
+    linears = work.of_linears("forward")
     if work.dequantised:
-        weights = work.attention.weights + work.dense.weights + work.routed.weights
-        linears = linears + device.memory_seconds(DEQUANTISATION_BYTES * weights)
+        linears = linears + device.memory_seconds(DEQUANTISATION_BYTES * work.of_linears("weights"))
     by_policy = cases.selective & (cases.table.recompute_modules == 0)
     repeated = recomputed_products(cases.table)
     products = repeated * linears + device.memory_seconds(work.traffic.forward) + work.traffic.operators * gap
@@ -256,7 +259,7 @@ def _selective(work: _Work, cases: LayerCases, device: Device) -> FloatColumn:
 
 
 def _operators(work: _Work, cases: LayerCases) -> FloatColumn:
-    linears = work.attention.operators + work.dense.operators + work.routed.operators
+    linears = work.of_linears("operators")
     between = work.traffic.operators * np.where(cases.compiled, COMPILED_OPERATORS, 1.0)
     traffic = work.tensor.collectives + work.context.collectives + work.expert.collectives
     dequantised = DEQUANTISATION_OPERATORS * linears if work.dequantised else 0.0

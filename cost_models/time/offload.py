@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost_models.memory.facts import dtype_bytes
 from cost_models.memory.recomputation import layer_activations
 from cost_models.memory.stage_activations import offloaded_share
 from cost_models.problem import Problem
 from cost_models.stages import StageRows, checkpointed_share
-from cost_models.strategy import FloatColumn, StrategyTable
+from cost_models.strategy import FloatColumn, StrategyTable, dtype_bytes
 from cost_models.time.step_groups import StepGroups
 
 

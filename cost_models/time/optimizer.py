@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 
 from cost_models.cluster import Host
+from cost_models.memory.states import trained_weight_bytes
 from cost_models.problem import Problem
-from cost_models.strategy import DTYPE_BYTES, FloatColumn, StrategyTable
+from cost_models.strategy import FloatColumn, StrategyTable, dtype_bytes
 from cost_models.time.collectives import Network
 from cost_models.time.device import Device
 from cost_models.time.orthogonal import ELEMENT_BYTES, longest_seconds
@@ -45,11 +46,9 @@ def optimizer_seconds(problem: Problem, groups: StepGroups, network: Network, de
     table, stage, layout = groups.table, groups.weights, groups.layout
     weights = stage.dense_trained / layout.dense.sharded
     weights = weights + stage.routed_trained / layout.routed.sharded
-    gradient = np.array(DTYPE_BYTES)[table.gradient_dtype]
-    state = np.array(DTYPE_BYTES)[table.optimizer_state_dtype]
-    parameter = np.array(DTYPE_BYTES)[table.parameter_dtype]
-    if problem.workload.fine_tuning is not None:
-        parameter = np.maximum(parameter, 2.0)  # adapters stay in 16 bit beside packed weights
+    gradient = dtype_bytes(table.gradient_dtype)
+    state = dtype_bytes(table.optimizer_state_dtype)
+    parameter = trained_weight_bytes(problem, table)
     optimizer = problem.workload.optimizer
     states = STATES[optimizer] * np.minimum(state, STATE_BYTES.get(optimizer, 8.0))
     master = 4.0  # read and written once each, whether it is a copy or the stored weight
@@ -59,8 +58,7 @@ def optimizer_seconds(problem: Problem, groups: StepGroups, network: Network, de
         update = update + weights * ADAFACTOR_BYTES
     cleaning = weights * NORM_AND_CLIP_PASSES * gradient
     cleaning = cleaning + np.where(table.is_choice("precision", "fp16"), weights * UNSCALE_BYTES, 0.0)
-    on_host = np.where(table.is_choice("offload", "optimizer", "optimizer-and-parameters", "nvme"), 1.0, 0.0)
-    moved = on_host * table.offload_fraction
+    moved = np.where(table.offloads_states, table.offload_fraction, 0.0)
     fixed = network.coefficients.by_framework("step_seconds")[table.framework]
     host = problem.cluster.host
     offload = np.zeros(len(table))
