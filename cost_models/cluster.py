@@ -146,3 +146,20 @@ class Cluster:
     def capacity_bytes(self) -> float:
         """What one job may use of the least free card."""
         return self.gpu.memory_bytes if self.gpu_free_memory_bytes is None else self.gpu_free_memory_bytes
+
+    @property
+    def identity(self) -> str:
+        """What runs are counted as one cluster's: its name; without one its GPU and links. However many nodes of it a
+        run had."""
+        if self.name is not None:
+            return self.name
+        within, between = self.intra_node, self.inter_node
+        bridge = within.nvlink_bridge
+        links = (
+            within.kind,
+            f"{within.bytes_per_s:.6g}",
+            "" if bridge is None else f"{bridge.gpus}x{bridge.bytes_per_s:.6g}",
+            between.kind,
+            f"{between.bytes_per_s:.6g}",
+        )
+        return "/".join((self.gpu.name, *links))

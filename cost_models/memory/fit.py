@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Final
 
 import numpy as np
 
+from cost_models.memory.error import ErrorDistribution, NormalError
 from cost_models.problem import Problem
 from cost_models.results import MemoryEstimate, MemoryNeeds
 from cost_models.strategy import BoolColumn, FloatColumn
-
-_NORMAL: Final = NormalDist()
-_DEVIATIONS: Final = np.linspace(-8.0, 8.0, 1601)
-_PROBABILITIES: Final = np.array([_NORMAL.cdf(float(z)) for z in _DEVIATIONS])
 
 
 @dataclass(frozen=True)
@@ -27,15 +22,13 @@ class Fit:
     required_upper_bytes: FloatColumn
     """Bound of it at the confidence asked for."""
     fits: BoolColumn
-    relative_error: FloatColumn
-    """Standard deviation of log(measured / predicted): by framework (`Framework.memory_error`)."""
+    error: ErrorDistribution
+    """Of `required_bytes`."""
 
     @property
     def oom_probability(self) -> FloatColumn:
         """P(required > capacity)."""
-        deviations = np.log(self.required_bytes / self.capacity_bytes) / self.relative_error
-        probability: FloatColumn = np.interp(deviations, _DEVIATIONS, _PROBABILITIES)
-        return probability
+        return self.error.exceedance(np.log(self.capacity_bytes / self.required_bytes))
 
 
 def fit(problem: Problem, memory: MemoryEstimate | MemoryNeeds, memory_confidence: float) -> Fit:
@@ -45,9 +38,10 @@ def fit(problem: Problem, memory: MemoryEstimate | MemoryNeeds, memory_confidenc
     """
     required = memory.most_required_bytes
     capacity = problem.cluster.capacity_bytes
-    upper = required * np.exp(_NORMAL.inv_cdf(memory_confidence) * memory.relative_error)
+    error = NormalError(memory.relative_error)
+    upper = required * error.bound(memory_confidence)
     on_device = (upper <= capacity) & (memory.device_load_peak_bytes <= capacity)
-    return Fit(required, capacity, upper, on_device & _host_suffices(problem, memory), memory.relative_error)
+    return Fit(required, capacity, upper, on_device & _host_suffices(problem, memory), error)
 
 
 def _host_suffices(problem: Problem, memory: MemoryEstimate | MemoryNeeds) -> BoolColumn:

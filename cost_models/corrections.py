@@ -1,0 +1,77 @@
+"""What measured runs say about the formulas, as the cost models take it: factors on memory and on step time.
+
+The cost core knows this protocol only. `cost_models.learned` answers it from logged runs; without it the formulas stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cost_models.memory.error import ErrorDistribution
+from cost_models.problem import Problem
+from cost_models.results import MemoryEstimate
+from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
+
+
+@dataclass(frozen=True)
+class MemoryCorrection:
+    """n strategies: factors on the figures of all their stages; 1 where nothing was learned."""
+
+    allocated: FloatColumn
+    """On `peak_allocated_bytes`."""
+    reserved: FloatColumn
+    """On `peak_reserved_bytes`; never brings it below allocated."""
+    device: FloatColumn
+    """On `peak_bytes`; never brings it below reserved."""
+    required: FloatColumn
+    """On `required_bytes`."""
+    error: ErrorDistribution
+    """Of the corrected requirement."""
+    basis: IntColumn
+    """(n,) index into `bases`."""
+    bases: tuple[str, ...]
+    """What the bound rests on, in the words of a note."""
+
+
+@dataclass(frozen=True)
+class RequirementRange:
+    """n strategies: within what the corrected requirement, its bound at a confidence included, can lie."""
+
+    least: FloatColumn
+    """Factor on the analytical requirement."""
+    most: FloatColumn
+
+
+@dataclass(frozen=True)
+class TimeCorrection:
+    """n strategies."""
+
+    factor: FloatColumn
+    """On every part of the step; 1 where nothing was learned."""
+    runs: IntColumn
+    """How many runs of this cluster and framework stand behind the factor."""
+    deviation: FloatColumn
+    """Standard deviation of its logarithm."""
+
+
+class Corrections(Protocol):
+    """One version of what was learned."""
+
+    @property
+    def version(self) -> str:
+        """The name of the version, as `GET /v1/memory-models` lists it."""
+        ...
+
+    def memory(self, problem: Problem, table: StrategyTable, memory: MemoryEstimate) -> MemoryCorrection:
+        """Corrections of valid strategies from their analytical estimate."""
+        ...
+
+    def requirement_range(self, problem: Problem, table: StrategyTable, memory_confidence: float) -> RequirementRange:
+        """Cheap bounds of `memory(...).required * error.bound(...)`: they hold for every estimate of these strategies,
+        so that a sweep asks for the correction only where it decides."""
+        ...
+
+    def step_time(self, problem: Problem, table: StrategyTable) -> TimeCorrection:
+        """Corrections of the step time."""
+        ...
