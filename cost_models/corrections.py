@@ -1,6 +1,6 @@
 """What measured runs say about the formulas, as the cost models take it: factors on memory and on step time.
 
-The cost core knows this protocol only. `cost_models.learned` answers it from logged runs; without it the formulas stand.
+The cost core knows this protocol only: `cost_models.learned` answers it from logged runs. Without it the formulas stand.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Corrections(Protocol):
     """One version of what was learned."""
 
     @property
-    def version(self) -> str:
-        """The name of the version, as `GET /v1/memory-models` lists it."""
+    def version(self) -> int:
+        """The number of the version, as `GET /v1/memory-models` lists it."""
         ...
 
     def memory(self, problem: Problem, table: StrategyTable, memory: MemoryEstimate) -> MemoryCorrection:

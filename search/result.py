@@ -74,7 +74,7 @@ class SearchResult:
     stopped_by: StoppedBy
     elapsed_seconds: float
     """By the clock of `run_search`; a service replaces it by claim to stored result."""
-    memory_model_version: str | None
+    memory_model_version: int | None
     rejected: Mapping[str, int]
     verdict: str
     assumptions: tuple[str, ...]

@@ -82,7 +82,7 @@ class SearchResult(ResponseModel):
     trials: int = Field(description="Trials of the study.")
     stopped_by: str
     elapsed_seconds: float = Field(description="From claim to stored result.")
-    memory_model_version: str | None
+    memory_model_version: int | None
     rejected: dict[str, int] = Field(description="How many strategies broke each rule, by code.")
     verdict: str | None = Field(description="Where nothing fits: by how much, and what would make it fit.")
     assumptions: list[str] = Field(description="Every default that was used.")
