@@ -1,6 +1,6 @@
 """What measured runs say about the formulas, as the cost models take it: factors on memory and on step time.
 
-The cost core knows this protocol only: `cost_models.learned` answers it from logged runs. Without it the formulas stand.
+The cost core knows this protocol only: `cost_models.learned` answers it from logged runs; without, the formulas stand.
 """
 
 from __future__ import annotations
