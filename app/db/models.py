@@ -3,6 +3,8 @@
 searches ─┬─ search_labels   one row a label, so that lists filter by an index
           ├─ trials          what a search has scored: its checkpoint
           └─ jobs            who works on it, until when (the truth about background work)
+memory_models ─ jobs         a version of what was learned, and the job that trains it
+runs                         measured runs, as they were logged
 api_keys
 """
 
@@ -12,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from app.db.base import Base, new_id
@@ -33,7 +35,40 @@ class Status(StrEnum):
         return self not in (Status.QUEUED, Status.RUNNING)
 
 
-_STATUS_LIST = ", ".join(f"'{status}'" for status in Status)
+class ModelState(StrEnum):
+    """Where a version of the learned corrections stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SERVING = "serving"
+    """The one that answers use."""
+    ARCHIVED = "archived"
+    """It served before; it can be promoted again."""
+    KEPT = "kept"
+    """Trained, but the gate refused it."""
+    FAILED = "failed"
+
+
+class ModelTrigger(StrEnum):
+    """What asked for a training."""
+
+    FIRST_START = "first_start"
+    SCHEDULE = "schedule"
+    NEW_RUNS = "new_runs"
+    REQUEST = "request"
+    COMMAND = "command"
+
+
+def _listed(values: type[StrEnum]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+def _unique_where(name: str, column: str, condition: str) -> Index:
+    """A unique index over the rows that meet a condition."""
+    return Index(name, column, unique=True, sqlite_where=text(condition), postgresql_where=text(condition))
+
+
+_STATUS_LIST = _listed(Status)
 
 
 class Search(Base):
@@ -102,6 +137,10 @@ class Job(Base):
         UniqueConstraint("schedule", "slot"),
         Index("ix_jobs_state_lease_until", "state", "lease_until"),
         Index("ix_jobs_search_id", "search_id"),
+        Index("ix_jobs_memory_model_version", "memory_model_version"),
+        # However many workers there are: one training at a time, and one more that waits.
+        _unique_where("uq_jobs_retrain_queued", "kind", "kind = 'retrain' AND state = 'queued'"),
+        _unique_where("uq_jobs_retrain_running", "kind", "kind = 'retrain' AND state = 'running'"),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
@@ -118,6 +157,68 @@ class Job(Base):
     finished_at: Mapped[datetime | None]
     schedule: Mapped[str | None] = mapped_column(String(64))
     slot: Mapped[str | None] = mapped_column(String(32))
+    memory_model_version: Mapped[int | None] = mapped_column(ForeignKey("memory_models.version", ondelete="CASCADE"))
+
+
+class MemoryModel(Base):
+    """One version of what was learned from runs: who asked for it, what it was trained on, its report, the model."""
+
+    __tablename__ = "memory_models"
+    __table_args__ = (
+        CheckConstraint(f"state IN ({_listed(ModelState)})", name="state_known"),
+        CheckConstraint(f"trigger IN ({_listed(ModelTrigger)})", name="trigger_known"),
+        _unique_where("uq_memory_models_serving", "state", "state = 'serving'"),
+    )
+
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """1, 2, ...: the next one when a training is asked for."""
+    state: Mapped[str] = mapped_column(String(16), default=ModelState.QUEUED)
+    trigger: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[datetime]
+    trained_at: Mapped[datetime | None]
+    promoted_at: Mapped[datetime | None]
+    runs: Mapped[int | None]
+    """How many runs it was trained on, published and logged."""
+    last_run_id: Mapped[str | None] = mapped_column(String(36))
+    """The newest logged run among them. No foreign key: a run that is deleted does not change what was trained."""
+    runs_sha256: Mapped[str | None] = mapped_column(String(64))
+    schema: Mapped[str | None] = mapped_column(String(64))
+    """Hash of the names, order and units of the features."""
+    libraries: Mapped[dict[str, Any] | None]
+    report: Mapped[dict[str, Any] | None]
+    decision: Mapped[dict[str, Any] | None]
+    blob: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True, deferred_raiseload=True)
+    blob_sha256: Mapped[str | None] = mapped_column(String(64))
+    error: Mapped[str | None] = mapped_column(Text)
+
+
+class Run(Base):
+    """One measured run, as it was logged; its other columns are what lists filter by."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        UniqueConstraint("key"),
+        Index("ix_runs_created_at_id", "created_at", "id"),
+        Index("ix_runs_source_created_at_id", "source", "created_at", "id"),
+        Index("ix_runs_framework_created_at_id", "framework", "created_at", "id"),
+        Index("ix_runs_gpu_created_at_id", "gpu", "created_at", "id"),
+        Index("ix_runs_cluster_created_at_id", "cluster", "created_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255))
+    content_sha256: Mapped[str] = mapped_column(String(64))
+    """Of the record without its key: the same key with other content is a conflict."""
+    record: Mapped[dict[str, Any]]
+    source: Mapped[str | None] = mapped_column(String(256))
+    framework: Mapped[str] = mapped_column(String(32))
+    gpu: Mapped[str] = mapped_column(String(256))
+    cluster: Mapped[str] = mapped_column(String(512))
+    """`cost_models.cluster.Cluster.identity`."""
+    family: Mapped[str | None] = mapped_column(String(256))
+    out_of_memory: Mapped[bool]
+    started_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
 
 
 class ApiKey(Base):
