@@ -95,6 +95,9 @@ class Search(Base):
     error: Mapped[dict[str, Any] | None]
     idempotency_key: Mapped[str | None] = mapped_column(String(255))
     request_sha256: Mapped[str] = mapped_column(String(64))
+    memory_model_version: Mapped[int | None]
+    """What was learned when a worker first claimed it: a search that is resumed goes on with the same. Null: the
+    formulas alone, or not claimed yet. No foreign key: it outlives the version."""
 
     label_rows: Mapped[list[SearchLabel]] = relationship(
         lazy="raise", cascade="all, delete-orphan", passive_deletes=True, order_by="SearchLabel.name"

@@ -64,6 +64,7 @@ def upgrade() -> None:
     )
     _unique_where("uq_memory_models_serving", "memory_models", "state", "state = 'serving'")
 
+    op.add_column("searches", sa.Column("memory_model_version", sa.Integer(), nullable=True))
     with _jobs() as jobs:
         jobs.add_column(sa.Column("memory_model_version", sa.Integer(), nullable=True))
         jobs.create_foreign_key(
@@ -86,6 +87,7 @@ def downgrade() -> None:
     with _jobs() as jobs:
         jobs.drop_constraint(op.f("fk_jobs_memory_model_version_memory_models"), type_="foreignkey")
         jobs.drop_column("memory_model_version")
+    op.drop_column("searches", "memory_model_version")
     op.drop_table("memory_models")
     op.drop_table("runs")
 
