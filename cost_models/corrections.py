@@ -29,9 +29,9 @@ class MemoryCorrection:
     error: ErrorDistribution
     """Of the corrected requirement."""
     basis: IntColumn
-    """(n,) index into `bases`."""
+    """(n,) index into `bases`; -1 where nothing was learned and the formulas alone stand."""
     bases: tuple[str, ...]
-    """What the bound rests on, in the words of a note."""
+    """What the bound rests on, as the end of the sentence "its bound rests on ..."."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,18 @@ class Corrections(Protocol):
         ...
 
     def memory(self, problem: Problem, table: StrategyTable, memory: MemoryEstimate) -> MemoryCorrection:
-        """Corrections of valid strategies from their analytical estimate."""
+        """Corrections of valid strategies from their analytical estimate: of all stages, or of those that bound them
+        (`stages.bounding_stages`). What is answered depends on the fullest stage only, so that both say the same."""
         ...
 
     def requirement_range(self, problem: Problem, table: StrategyTable, memory_confidence: float) -> RequirementRange:
         """Cheap bounds of `memory(...).required * error.bound(...)`: they hold for every estimate of these strategies,
-        so that a sweep asks for the correction only where it decides."""
+        so that a sweep asks for the correction only where it decides.
+
+        The same for all strategies of one framework that differ in micro-batch size, checkpointing and offload only:
+        a sweep rules out a layout by its leanest member."""
         ...
 
     def step_time(self, problem: Problem, table: StrategyTable) -> TimeCorrection:
-        """Corrections of the step time."""
+        """Corrections of the step time; one factor for all strategies of a framework, whose order stays as it is."""
         ...
