@@ -9,9 +9,10 @@ import numpy as np
 
 from cost_models.codes import VIOLATIONS, WARNINGS, decode
 from cost_models.cost_warnings import cost_warnings, explain_cost_warning
+from cost_models.distinct import distinct_rows
 from cost_models.estimate import Estimates, Score
 from cost_models.problem import Problem
-from cost_models.provenance import provenance
+from cost_models.provenance import Taught, provenance
 from cost_models.results import HOST_PARTS, MEMORY_PARTS, PEAK_MOMENTS, TIME_PARTS
 from cost_models.rules import explain_violations, explain_warnings, placement_warnings
 from cost_models.strategy import FloatColumn
@@ -84,6 +85,26 @@ def _gib(columns: Mapping[str, FloatColumn], names: tuple[str, ...]) -> list[dic
     return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
 
 
+def _taught(score: Score) -> list[Taught] | list[None]:
+    """What logged runs say about each row; few say different things."""
+    learned = score.learned
+    if learned is None:
+        return [None] * len(score)
+    memory, time = learned.memory, learned.time
+    first, which = distinct_rows([memory.basis, time.runs, time.factor, time.deviation])
+    said = [
+        Taught(
+            version=learned.version,
+            memory_basis=memory.bases[memory.basis[row]] if memory.basis[row] >= 0 else None,
+            time_runs=int(time.runs[row]),
+            time_factor=float(time.factor[row]),
+            time_deviation=float(time.deviation[row]),
+        )
+        for row in first
+    ]
+    return [said[index] for index in which.tolist()]
+
+
 class _ScoreWriter:
     """The columns of one score as lists of plain numbers, so that writing a row costs no NumPy call."""
 
@@ -97,7 +118,7 @@ class _ScoreWriter:
             "peak_gib": _plain(score.peak_bytes / GIB),
             "required_gib": _plain(score.required_bytes / GIB),
             "required_upper_gib": _plain(score.fit.required_upper_bytes / GIB),
-            "analytical_gib": _plain(score.peak_bytes / GIB),
+            "analytical_gib": _plain(score.analytical_peak_bytes[fullest] / GIB),
             "oom_probability": _plain(score.fit.oom_probability),
             "activation_bytes_per_layer": _plain(memory.activation_bytes_per_layer),
             "device_load_peak_gib": _plain(memory.device_load_peak_bytes / GIB),
@@ -106,7 +127,8 @@ class _ScoreWriter:
         self.fullest = fullest.tolist()
         self.moment = memory.peak_moment.tolist()
         self.host = _gib(memory.host_bytes_per_node, HOST_PARTS)
-        self.stage_parts = _gib(memory.parts, MEMORY_PARTS)
+        correction = {"learned_correction": memory.peak_bytes - score.analytical_peak_bytes}
+        self.stage_parts = _gib({**memory.parts, **correction}, (*MEMORY_PARTS, *correction))
         self.stage_numbers = memory.stages.stage.tolist()
         self.stage_layers = memory.stages.layers.sum(axis=1).tolist()
         self.stage_figures = {
@@ -133,7 +155,8 @@ class _ScoreWriter:
         self.placement = placement_warnings(problem, score.table).tolist()
         self.costly = cost_warnings(problem, score).tolist()
         self.fits = score.fit.fits.tolist()
-        self.provenances: dict[tuple[int, int, int], dict[str, Any]] = {}
+        self.taught = _taught(score)
+        self.provenances: dict[tuple[int, int, int, Taught | None], dict[str, Any]] = {}
 
     def _cost(self) -> dict[str, list[float] | list[None]]:
         workload, cluster = self.problem.workload, self.problem.cluster
@@ -152,7 +175,6 @@ class _ScoreWriter:
 
     def full(self, row: int) -> dict[str, Any]:
         fullest = self.fullest[row]
-        parts = self.stage_parts[fullest]
         return {
             "strategy": self.score.table.row(row),
             "valid": True,
@@ -162,7 +184,7 @@ class _ScoreWriter:
             "memory": {name: values[row] for name, values in self.memory.items()}
             | {
                 "capacity_gib": self.problem.cluster.capacity_bytes / GIB,
-                "breakdown_gib": parts | {"learned_correction": 0.0},
+                "breakdown_gib": dict(self.stage_parts[fullest]),
                 "stages": self._stages(row),
                 "peak_moment": PEAK_MOMENTS[self.moment[fullest]],
                 "host_gib_per_node": self.host[row],
@@ -177,7 +199,7 @@ class _ScoreWriter:
         return [
             {"stage": self.stage_numbers[index], "layers": self.stage_layers[index]}
             | {name: values[index] for name, values in self.stage_figures.items()}
-            | {"breakdown_gib": self.stage_parts[index] | {"learned_correction": 0.0}}
+            | {"breakdown_gib": self.stage_parts[index]}
             for index in range(self.stage_starts[row], self.stage_ends[row])
         ]
 
@@ -191,7 +213,8 @@ class _ScoreWriter:
 
     def _provenance(self, row: int) -> dict[str, Any]:
         table = self.score.table
-        key = (int(table.framework[row]), int(table.precision[row]), int(table.zero_stage[row]))
+        taught = self.taught[row]
+        key = (int(table.framework[row]), int(table.precision[row]), int(table.zero_stage[row]), taught)
         if key not in self.provenances:
             found = provenance(self.problem, *key)
             self.provenances[key] = {"time": found.time, "memory": found.memory, "notes": list(found.notes)}

@@ -5,12 +5,14 @@ The cost core knows this protocol only: `cost_models.learned` answers it from lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
 
 from cost_models.memory.error import ErrorDistribution
 from cost_models.problem import Problem
-from cost_models.results import MemoryEstimate
+from cost_models.results import MemoryEstimate, TimeEstimate
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
 
 
@@ -33,6 +35,21 @@ class MemoryCorrection:
     bases: tuple[str, ...]
     """What the bound rests on, as the end of the sentence "its bound rests on ..."."""
 
+    def apply(self, memory: MemoryEstimate) -> MemoryEstimate:
+        """The same estimate, corrected; its parts still add up to the peak before."""
+        row = memory.stages.row
+        device = memory.peak_bytes * self.device[row]
+        # One factor of each for all stages: on those that are less full than the fullest, the order may need help.
+        reserved = np.minimum(memory.peak_reserved_bytes * self.reserved[row], device)
+        allocated = np.minimum(memory.peak_allocated_bytes * self.allocated[row], reserved)
+        return replace(
+            memory,
+            peak_allocated_bytes=allocated,
+            peak_reserved_bytes=reserved,
+            peak_bytes=device,
+            required_bytes=memory.required_bytes * self.required[row],
+        )
+
 
 @dataclass(frozen=True)
 class RequirementRange:
@@ -53,6 +70,14 @@ class TimeCorrection:
     """How many runs of this cluster and framework stand behind the factor."""
     deviation: FloatColumn
     """Standard deviation of its logarithm."""
+
+    def apply(self, time: TimeEstimate) -> TimeEstimate:
+        """The same estimate, corrected: every part of the step alike."""
+        return replace(
+            time,
+            parts={name: seconds * self.factor for name, seconds in time.parts.items()},
+            step_seconds=time.step_seconds * self.factor,
+        )
 
 
 class Corrections(Protocol):

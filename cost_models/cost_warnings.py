@@ -46,7 +46,7 @@ def cost_warnings(problem: Problem, score: Score) -> CodeColumn:
 
 
 def _extrapolated(problem: Problem) -> npt.NDArray[np.bool_]:
-    """(frameworks, precisions): whether provenance calls the step time extrapolated."""
+    """(frameworks, precisions): whether the formulas' step time is extrapolated, however many runs correct it."""
     return np.array(
         [
             [time_basis(problem, framework, precision) == "extrapolated" for precision in range(len(PRECISIONS))]

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.codes import CodeColumn
+from cost_models.corrections import Corrections, MemoryCorrection, TimeCorrection
 from cost_models.memory import Fit, estimate_memory, fit
 from cost_models.problem import Problem
 from cost_models.results import MemoryEstimate, TimeEstimate
@@ -25,14 +26,27 @@ BLOCK_ROWS: Final = 65_536
 
 
 @dataclass(frozen=True)
+class Learned:
+    """What measured runs said about v strategies."""
+
+    version: int
+    memory: MemoryCorrection
+    time: TimeCorrection
+
+
+@dataclass(frozen=True)
 class Score:
-    """Time and memory of v valid strategies."""
+    """Time and memory of v valid strategies, corrected where something was learned."""
 
     table: StrategyTable
     stages: StageRows
     memory: MemoryEstimate
+    analytical_peak_bytes: FloatColumn
+    """(m,) `memory.peak_bytes` before its correction: what the parts add up to."""
     time: TimeEstimate
     fit: Fit
+    learned: Learned | None
+    """None: formulas alone."""
 
     def __len__(self) -> int:
         return len(self.table)
@@ -58,12 +72,22 @@ class Score:
         return self.memory.most_required_bytes
 
 
-def score(problem: Problem, table: StrategyTable, *, memory_confidence: float) -> Score:
+def score(
+    problem: Problem, table: StrategyTable, *, memory_confidence: float, corrections: Corrections | None = None
+) -> Score:
     """Score strategies that break no rule, all stages of each."""
     stages = all_stages(problem.model, table)
     memory = estimate_memory(problem, table, stages)
     time = estimate_time(problem, table, stages)
-    return Score(table, stages, memory, time, fit(problem, memory, memory_confidence))
+    peak_bytes = memory.peak_bytes
+    if corrections is None:
+        return Score(table, stages, memory, peak_bytes, time, fit(problem, memory, memory_confidence), None)
+    learned = Learned(
+        corrections.version, corrections.memory(problem, table, memory), corrections.step_time(problem, table)
+    )
+    memory, time = learned.memory.apply(memory), learned.time.apply(time)
+    judged = fit(problem, memory, memory_confidence, learned.memory.error)
+    return Score(table, stages, memory, peak_bytes, time, judged, learned)
 
 
 @dataclass(frozen=True)
@@ -92,7 +116,9 @@ class Estimates:
         return result
 
 
-def estimate(problem: Problem, table: StrategyTable, *, memory_confidence: float) -> Estimates:
+def estimate(
+    problem: Problem, table: StrategyTable, *, memory_confidence: float, corrections: Corrections | None = None
+) -> Estimates:
     """Check and score every strategy of a table, all stages of each."""
     broken = violations(problem, table)
     valid = np.flatnonzero(broken == 0)
@@ -103,5 +129,5 @@ def estimate(problem: Problem, table: StrategyTable, *, memory_confidence: float
         rows = valid[begin : begin + BLOCK_ROWS]
         block[rows] = len(scores)
         position[rows] = np.arange(len(rows))
-        scores.append(score(problem, table.take(rows), memory_confidence=memory_confidence))
+        scores.append(score(problem, table.take(rows), memory_confidence=memory_confidence, corrections=corrections))
     return Estimates(problem, table, broken, block, position, tuple(scores))

@@ -1,14 +1,15 @@
 """What stands behind a figure: measured runs of this GPU and framework, or formulas alone; and how far they reach.
 
-`calibrated`: measured runs of this silicon (memory: of this generation) and framework stand behind it, and no answer is
-far from all of them. `analytical`: none do. `extrapolated`: the GPU is unknown, or the kind of model, the precision or
-the scale is beyond every run that could speak about it. The notes say what the runs were, and what was not among them.
+`learned`: logged runs correct it (memory: or bound it). `calibrated`: measured runs of this silicon (memory: of this
+generation) and framework stand behind it, and no answer is far from all of them. `analytical`: none do. `extrapolated`:
+the GPU is unknown, or the kind of model, the precision or the scale is beyond every run that could speak about it. The
+notes say what the runs were, and what was not among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from cost_models.coverage import MeasuredRuns, coverage
@@ -16,7 +17,7 @@ from cost_models.model_kind import model_kind
 from cost_models.problem import Problem
 from cost_models.strategy import FRAMEWORKS, PRECISIONS
 
-Basis = Literal["calibrated", "analytical", "extrapolated"]
+Basis = Literal["calibrated", "learned", "analytical", "extrapolated"]
 
 FAR: Final = 4
 """Times the GPUs of a framework's largest run: two doublings on, what falls with every doubling has had room to."""
@@ -34,6 +35,7 @@ MEMORY_RULES: Final = {
     "deepspeed": "its ZeRO rules are validated against PyTorch under a fake process group",
 }
 """What stands behind a framework's memory besides measured runs."""
+NOT_CORRECTED: Final = "Memory: no learned correction is applied."
 
 FROZEN_GRADIENTS: Final = {
     "fsdp1": "Memory: frozen weights have gradients, as where LitGPT flattens whole blocks. Under PEFT's "
@@ -52,8 +54,29 @@ class Provenance:
     notes: tuple[str, ...]
 
 
-def provenance(problem: Problem, framework: int, precision: int, zero_stage: int) -> Provenance:
+@dataclass(frozen=True)
+class Taught:
+    """What logged runs say about one strategy."""
+
+    version: int
+    memory_basis: str | None
+    """What the bound rests on; None: nothing was learned."""
+    time_runs: int
+    """Of this cluster and framework; 0: nothing was learned."""
+    time_factor: float
+    time_deviation: float
+    """Standard deviation of the factor's logarithm."""
+
+
+def provenance(
+    problem: Problem, framework: int, precision: int, zero_stage: int, taught: Taught | None = None
+) -> Provenance:
     """What stands behind the figures of a strategy with these values."""
+    found = _of_formulas(problem, framework, precision, zero_stage)
+    return found if taught is None else _corrected(found, FRAMEWORKS[framework], taught)
+
+
+def _of_formulas(problem: Problem, framework: int, precision: int, zero_stage: int) -> Provenance:
     name = FRAMEWORKS[framework]
     if problem.cluster.gpu.generation is None:
         gpu = problem.cluster.gpu.name
@@ -70,8 +93,28 @@ def provenance(problem: Problem, framework: int, precision: int, zero_stage: int
     )
 
 
+def _corrected(found: Provenance, framework: str, taught: Taught) -> Provenance:
+    notes = [note for note in found.notes if note != NOT_CORRECTED]
+    version = f"version {taught.version} of what was learned from measured runs"
+    if taught.memory_basis is None:
+        notes.append(f"Memory: {version} says nothing about it; no correction is applied.")
+    else:
+        notes.append(f"Memory: corrected by {version}; its bound rests on {taught.memory_basis}.")
+        found = replace(found, memory="learned")
+    if taught.time_runs == 0:
+        notes.append(f"Step time: {version} knows no run of {framework} on this cluster; no correction is applied.")
+    else:
+        runs = f"{taught.time_runs:,} run{'s' if taught.time_runs > 1 else ''}"
+        notes.append(
+            f"Step time: multiplied by {taught.time_factor:.3f} (standard deviation {taught.time_deviation:.1%}), as "
+            f"{version} takes it from {runs} of {framework} on this cluster."
+        )
+        found = replace(found, time="learned")
+    return replace(found, notes=tuple(notes))
+
+
 def time_basis(problem: Problem, framework: int, precision: int) -> Basis:
-    """Of the step time of a strategy with these values."""
+    """Of the formulas' step time of a strategy with these values."""
     gpu, name = problem.cluster.gpu, FRAMEWORKS[framework]
     if gpu.generation is None:
         return "extrapolated"
@@ -154,7 +197,7 @@ def _memory_notes(problem: Problem, framework: str) -> list[str]:
     tuning = problem.workload.fine_tuning
     if tuning is not None and tuning.method == "lora" and framework in FROZEN_GRADIENTS:
         notes.append(FROZEN_GRADIENTS[framework])
-    return [*notes, "Memory: no learned correction is applied."]
+    return [*notes, NOT_CORRECTED]
 
 
 def _measured_kind(problem: Problem, framework: str) -> bool:

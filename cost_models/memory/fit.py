@@ -1,4 +1,4 @@
-"""Whether a strategy fits: the analytical requirement with a log-normal error, against the capacity."""
+"""Whether a strategy fits: what it requires and the error of that figure, against the capacity."""
 
 from __future__ import annotations
 
@@ -31,17 +31,27 @@ class Fit:
         return self.error.exceedance(np.log(self.capacity_bytes / self.required_bytes))
 
 
-def fit(problem: Problem, memory: MemoryEstimate | MemoryNeeds, memory_confidence: float) -> Fit:
+def fit(
+    problem: Problem,
+    memory: MemoryEstimate | MemoryNeeds,
+    memory_confidence: float,
+    error: ErrorDistribution | None = None,
+) -> Fit:
     """Judge each strategy on the stage that needs most, its load peak, and the host's memory and NVMe.
 
-    `memory_confidence` lies strictly between 0 and 1.
+    `memory_confidence` lies strictly between 0 and 1. `error` of the requirement; None: what the formulas miss by.
     """
     required = memory.most_required_bytes
     capacity = problem.cluster.capacity_bytes
-    error = NormalError(memory.relative_error)
+    error = error or NormalError(memory.relative_error)
     upper = required * error.bound(memory_confidence)
-    on_device = (upper <= capacity) & (memory.device_load_peak_bytes <= capacity)
-    return Fit(required, capacity, upper, on_device & _host_suffices(problem, memory), error)
+    fits = (upper <= capacity) & others_suffice(problem, memory)
+    return Fit(required, capacity, upper, fits, error)
+
+
+def others_suffice(problem: Problem, memory: MemoryEstimate | MemoryNeeds) -> BoolColumn:
+    """(n,) whether all fits besides the step's peak: setting up on the device, the host's memory, its NVMe."""
+    return (memory.device_load_peak_bytes <= problem.cluster.capacity_bytes) & _host_suffices(problem, memory)
 
 
 def _host_suffices(problem: Problem, memory: MemoryEstimate | MemoryNeeds) -> BoolColumn:
