@@ -18,7 +18,8 @@ Rows = npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_] | slice
 @dataclass(frozen=True)
 class Candidates:
     """n strategies, each on one of the cluster sizes. Figures are NaN where a rule is broken; those of time also where
-    a sweep did not ask for them."""
+    a sweep did not ask for them. Of memory a sweep with corrections knows exactly what fits, not every figure
+    (`judgement.judge_sparingly`)."""
 
     table: StrategyTable
     cluster: IntColumn

@@ -40,7 +40,12 @@ def compare(evaluator: Evaluator, current: Current, plans: Sequence[Mapping[str,
     has no figures."""
     search = evaluator.search
     cluster = int(current.candidates.cluster[0])
-    estimates = estimate(search.problems[cluster], current.candidates.table, memory_confidence=search.memory_confidence)
+    estimates = estimate(
+        search.problems[cluster],
+        current.candidates.table,
+        memory_confidence=search.memory_confidence,
+        corrections=search.corrections,
+    )
     answer = full_answers(estimates)[0]
     gain = None
     if plans and answer["valid"]:

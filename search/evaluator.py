@@ -11,19 +11,20 @@ import numpy as np
 from cost_models.answer import score_answers
 from cost_models.codes import CodeColumn
 from cost_models.estimate import score
-from cost_models.memory import fit, memory_needs
+from cost_models.problem import Problem
 from cost_models.resolve import resolve_strategies
 from cost_models.rules import violations
 from cost_models.stages import all_stages, bounding_stages
-from cost_models.strategy import BoolColumn, FloatColumn, PartialColumns, StrategyTable, partial_columns
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, PartialColumns, StrategyTable, partial_columns
 from cost_models.time import estimate_time
 from cost_models.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from search.candidates import Candidates
+from search.judgement import Judgement, judge, judge_sparingly, least_needed_bytes
 from search.problem import SearchProblem
 
-EVEN_ODDS: Final = 0.5
 _FIGURES: Final = ("step_seconds", "peak_bytes", "required_upper_bytes", "needed_bytes", "objective")
 _MARKS: Final = ("fits", "fits_at_even_odds", "in_time")
+_JUDGED: Final = ("peak_bytes", "required_upper_bytes", "needed_bytes", "fits", "fits_at_even_odds")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Screening:
 
     violations: CodeColumn
     needed_bytes: FloatColumn
-    """Of a GPU, at even odds; 0 where a rule is broken."""
+    """Of a GPU, at even odds, at least; 0 where a rule is broken."""
 
 
 @dataclass(frozen=True)
@@ -54,50 +55,43 @@ class Evaluator:
         return self.resolve(cluster, partial_columns(strategies))
 
     def evaluate(self, cluster: int, table: StrategyTable, *, sweeping: bool = False) -> Candidates:
-        """Every strategy of a table, in order. A sweep looks at the bounding stages, and at the time of those only that
-        fit at even odds."""
+        """Every strategy of a table, in order. A sweep looks at the bounding stages, at the time of those only that
+        fit at even odds, and asks what was learned only where it decides."""
         problem = self.search.problems[cluster]
         broken = violations(problem, table)
-        figures: dict[str, Any] = {name: np.full(len(table), np.nan) for name in _FIGURES}
-        marks: dict[str, Any] = {name: np.zeros(len(table), dtype=np.bool_) for name in _MARKS}
+        columns: dict[str, Any] = {name: np.full(len(table), np.nan) for name in _FIGURES}
+        columns |= {name: np.zeros(len(table), dtype=np.bool_) for name in _MARKS}
         stages = bounding_stages if sweeping else all_stages
         valid = np.flatnonzero(broken == 0)
         if len(valid):
-            chosen = table if len(valid) == len(table) else table.take(valid)
-            memory = memory_needs(problem, chosen, stages(problem.model, chosen))
-            asked = fit(problem, memory, self.search.memory_confidence)
-            figures["peak_bytes"][valid] = memory.peak_bytes
-            figures["required_upper_bytes"][valid] = asked.required_upper_bytes
-            figures["needed_bytes"][valid] = np.maximum(asked.required_upper_bytes, memory.device_load_peak_bytes)
-            marks["fits"][valid] = asked.fits
-            marks["fits_at_even_odds"][valid] = fit(problem, memory, EVEN_ODDS).fits
-        timed = np.flatnonzero(marks["fits"] | marks["fits_at_even_odds"]) if sweeping else valid
+            judgement = self._judge(problem, _taken(table, valid), sweeping=sweeping)
+            for name in _JUDGED:
+                columns[name][valid] = getattr(judgement, name)
+        timed = np.flatnonzero(columns["fits"] | columns["fits_at_even_odds"]) if sweeping else valid
         if len(timed):
-            chosen = table if len(timed) == len(table) else table.take(timed)
+            chosen = _taken(table, timed)
             seconds = estimate_time(problem, chosen, stages(problem.model, chosen)).step_seconds
-            figures["step_seconds"][timed] = seconds
-            figures["objective"][timed] = seconds * self.price(cluster)
-            marks["in_time"][timed] = self._in_time(seconds)
+            if self.search.corrections is not None:
+                seconds = seconds * self.search.corrections.step_time(problem, chosen).factor
+            columns["step_seconds"][timed] = seconds
+            columns["objective"][timed] = seconds * self.price(cluster)
+            columns["in_time"][timed] = self._in_time(seconds)
         return Candidates(
             table=table,
             cluster=np.full(len(table), cluster, dtype=np.int64),
             violations=broken,
-            **figures,
-            **marks,
+            **columns,
         )
 
     def screen(self, cluster: int, table: StrategyTable) -> Screening:
-        """Rules and memory alone, at even odds: whether a strategy can be a plan or a near miss at all."""
+        """Rules and memory alone, at even odds: whether a strategy can be a plan or a near miss at all, or one of its
+        relatives that the formulas give no less."""
         problem = self.search.problems[cluster]
         broken = violations(problem, table)
         valid = np.flatnonzero(broken == 0)
         needed = np.zeros(len(table))
         if len(valid):
-            kept = table.take(valid)
-            memory = memory_needs(problem, kept, bounding_stages(problem.model, kept))
-            needed[valid] = np.maximum(
-                fit(problem, memory, EVEN_ODDS).required_upper_bytes, memory.device_load_peak_bytes
-            )
+            needed[valid] = least_needed_bytes(problem, table.take(valid), bounding_stages, self.search.corrections)
         return Screening(broken, needed)
 
     def evaluate_strategies(self, cluster: int, strategies: Sequence[Mapping[str, Any]]) -> Candidates:
@@ -106,8 +100,16 @@ class Evaluator:
 
     def answers(self, cluster: int, table: StrategyTable) -> list[dict[str, Any]]:
         """The contract's Estimate of valid strategies."""
-        problem = self.search.problems[cluster]
-        return score_answers(problem, score(problem, table, memory_confidence=self.search.memory_confidence))
+        search, problem = self.search, self.search.problems[cluster]
+        scored = score(problem, table, memory_confidence=search.memory_confidence, corrections=search.corrections)
+        return score_answers(problem, scored)
+
+    def _judge(self, problem: Problem, table: StrategyTable, *, sweeping: bool) -> Judgement:
+        confidence, corrections = self.search.memory_confidence, self.search.corrections
+        if sweeping and corrections is not None:
+            peaks = self.search.objective == "pareto"
+            return judge_sparingly(problem, table, bounding_stages, confidence, corrections, peaks=peaks)
+        return judge(problem, table, bounding_stages if sweeping else all_stages, confidence, corrections)
 
     def _in_time(self, step_seconds: FloatColumn) -> BoolColumn:
         workload, deadline_days = self.search.workload, self.search.deadline_days
@@ -125,3 +127,7 @@ class Evaluator:
         if self.search.objective == "energy":
             return cluster.gpus * cluster.gpu.tdp_watts
         return 1.0
+
+
+def _taken(table: StrategyTable, rows: IntColumn) -> StrategyTable:
+    return table if len(rows) == len(table) else table.take(rows)

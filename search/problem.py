@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from cost_models.architecture import ModelArchitecture
 from cost_models.cluster import Cluster
+from cost_models.corrections import Corrections
 from cost_models.errors import InvalidInput
 from cost_models.problem import Problem
 from cost_models.strategy import FRAMEWORKS
@@ -43,6 +44,8 @@ class SearchProblem:
     """The strategy run today, as the contract writes it: scored, and a seed of the study."""
     deadline_days: float | None = None
     """How long the workload's `training_tokens` may take."""
+    corrections: Corrections | None = None
+    """What measured runs taught; None: the formulas alone."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)

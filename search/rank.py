@@ -75,7 +75,8 @@ def select(candidates: Candidates, count: int) -> Candidates:
 
 def rank_front(evaluator: Evaluator, pool: Candidates, count: int) -> Candidates:
     """Plans along the front of step time against peak memory, fastest first, evenly spread where it is long."""
-    rescored = rescore(evaluator, front_of(pool))
+    # Peaks of a sweep are those of the formulas (`judgement.judge_sparingly`), those of a study are corrected.
+    rescored = rescore(evaluator, front_of(pool) if evaluator.search.corrections is None else pool)
     front = front_of(rescored.take(rescored.acceptable))
     points = front.take(np.sort(front.first_of_each(PLAN_FIELDS)))
     rows = np.unique(np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(np.int64))

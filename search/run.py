@@ -11,7 +11,7 @@ from search.evaluator import Evaluator
 from search.explain import explain, explain_briefly
 from search.optuna_engine import Report, StudyOutcome, run_study
 from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
-from search.rank import answers, rank, rank_front, with_explanations
+from search.rank import answers, rank, rank_front, rescore, with_explanations
 from search.result import Progress, SearchResult, Trial
 from search.study_space import KNOB_FREE_FIELDS, Parameters, StudySpace, study_layouts
 from search.sweep import sweep
@@ -127,9 +127,9 @@ def _result(
     evaluated = swept.evaluated + sum(len(part) for part in tried)
     written = answers(evaluator, plans)
     rejected = sum((rejections(part, search.capacity_bytes) for part in tried), swept.rejected)
-    findings = Findings(
-        written, evaluated, rejected, join([swept.nearest, *(p.take(p.valid & ~p.fits) for p in tried)])
-    )
+    # Of what surely does not fit the sweep knows the least that it can need only.
+    nearest = swept.nearest if search.corrections is None or len(plans) else rescore(evaluator, swept.nearest)
+    findings = Findings(written, evaluated, rejected, join([nearest, *(p.take(p.valid & ~p.fits) for p in tried)]))
     return SearchResult(
         plans=with_explanations(written, explain(evaluator, written, plans.cluster.tolist(), evaluated)),
         tight=_briefly(evaluator, tight, f"Tight: fits at even odds, not at confidence {search.memory_confidence:g}."),
@@ -140,7 +140,7 @@ def _result(
         trials=len(study.trials),
         stopped_by=swept.stopped_by or study.stopped_by,
         elapsed_seconds=watch.elapsed_seconds(),
-        memory_model_version=None,
+        memory_model_version=None if search.corrections is None else search.corrections.version,
         rejected={reason: rejected[reason] for reason in sorted(rejected)},
         verdict=verdict(evaluator, swept, findings, watch),
         assumptions=tuple(evaluator.assumptions),

@@ -33,8 +33,9 @@ def sweep(evaluator: Evaluator, frameworks: Sequence[str], watch: Watch, report:
     """Score every candidate of every framework on every cluster size, or as many as the budget allows.
 
     Ruled out without a score of their own are candidates whose leanest relative (all recomputed, all offloaded, the
-    smallest micro-batch) does not fit at even odds; and, except where the objective is the front, offloads and partly
-    recomputed stages of what fits without, which only take longer.
+    smallest micro-batch) does not fit at even odds, with the least that corrections can make of its figures; and,
+    except where the objective is the front, offloads and partly recomputed stages of what fits without, which only take
+    longer.
     """
     lattices = [
         (index, build_lattice(evaluator.search, cluster, framework))
@@ -71,6 +72,7 @@ class _LatticeSweep:
         self.evaluator, self.keeper = evaluator, keeper
         self.cluster, self.lattice = cluster, lattice
         self.wants_front = evaluator.search.objective == "pareto"
+        self.corrected = evaluator.search.corrections is not None
 
     def run(self, watch: Watch) -> StoppedBy | None:
         """Score it; say why not all of it could be."""
@@ -128,8 +130,9 @@ class _LatticeSweep:
             rows = rows[self._screen(leanest, np.full(len(rows), shape[1]), forgiven=np.uint64(0))]
             self._score_choices(columns, rows, whole, offload, found)
             if partly and len(rows):
-                # A part of the stage is worth recomputing where all of it fits and nothing does not.
-                needed = found.possible[rows, whole[-1]]
+                # A part of the stage is worth recomputing where all of it fits and nothing does not. With corrections
+                # the part may fit where all of it does not: the screening decides alone.
+                needed = found.possible[rows, whole[-1]] | self.corrected
                 if axes.checkpointing[0][0] == "none" and not self.wants_front:
                     needed &= ~found.fits[rows, 0]
                 self._score_choices(columns, rows[needed], partly, offload, found)
