@@ -28,6 +28,8 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from app.schemas.clusters import UNION_TAGS
+from app.services.run_checks import RunKeyConflict, RunsNotLogged, RunsRefused
+from app.services.runs import RunNotFound
 from app.services.searches import IdempotencyConflict, SearchEnded, SearchNotFound
 from cost_models.errors import InvalidInput
 
@@ -88,6 +90,9 @@ class BodyTooLarge(EdgeError):
 TABLE: Final[tuple[tuple[type[Exception], int, str, str], ...]] = (
     (InvalidInput, 422, "invalid-request", "The request breaks a rule"),
     (RequestValidationError, 422, "invalid-request", "The request breaks a rule"),
+    (RunsRefused, 422, "invalid-request", "The request breaks a rule"),
+    (RunKeyConflict, 409, "key-conflict", "The key belongs to another run"),
+    (RunNotFound, 404, "run-not-found", "There is no such run"),
     (SearchNotFound, 404, "search-not-found", "There is no such search"),
     (SearchEnded, 409, "search-ended", "The search has already ended"),
     (IdempotencyConflict, 409, "idempotency-conflict", "The idempotency key was used for another request"),
@@ -152,6 +157,10 @@ def _listed(request: Request, error: Exception) -> Response:
     path = request.url.path
     if isinstance(error, InvalidInput):
         return _invalid(path, slug, title, [_field_error(("body", *error.loc), error.code, error.message)], 1)
+    if isinstance(error, RunsNotLogged):
+        # All of them: whoever logs many runs needs to know every bad one.
+        listed = [_field_error(("body", *found.loc), found.code, found.message) for found in error.errors]
+        return _invalid(path, slug, title, listed, len(listed), status=status)
     if isinstance(error, RequestValidationError):
         found = error.errors()
         listed = [_field_error(item["loc"], item["type"], _message(item)) for item in found[:MAX_ERRORS]]
@@ -163,11 +172,13 @@ def _listed(request: Request, error: Exception) -> Response:
     return problem_response(path, status, slug, title, str(error))
 
 
-def _invalid(path: str, slug: str, title: str, errors: list[dict[str, Any]], count: int) -> Response:
+def _invalid(
+    path: str, slug: str, title: str, errors: list[dict[str, Any]], count: int, *, status: int = 422
+) -> Response:
     first = errors[0]
     detail = f"{'.'.join(map(str, first['loc']))}: {first['message']}"
     more = f" (and {count - 1} more)" if count > 1 else ""
-    return problem_response(path, 422, slug, title, detail + more, errors=errors)
+    return problem_response(path, status, slug, title, detail + more, errors=errors)
 
 
 def _field_error(loc: Iterable[str | int], code: str, message: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ refused; every default that was used is listed in `assumptions`. Errors are `app
 TAGS: Final = [
     {"name": "searches", "description": "Search plans in the background."},
     {"name": "estimates", "description": "Score strategies that you name."},
+    {"name": "runs", "description": "Log measured runs: the service learns from them."},
     {"name": "models", "description": "What is understood of a model."},
     {"name": "catalog", "description": "Models, GPUs, clusters and frameworks by name."},
     {"name": "health", "description": "For operators."},
@@ -69,7 +70,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(
         BodyLimit,
         default_bytes=settings.max_search_body_bytes,
-        limits_bytes={"/v1/estimates": settings.max_estimate_body_bytes},
+        limits_bytes={
+            "/v1/estimates": settings.max_estimate_body_bytes,
+            "/v1/runs": settings.max_runs_body_bytes,
+        },
     )
     app.add_middleware(Observed, metrics=metrics)
     app.include_router(v1.router)

@@ -8,10 +8,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request
 
+from app.db.session import Database
 from app.errors import UnsupportedMedia
 from app.ratelimit import RateLimiter
 from app.schemas.base import NoQuery
 from app.security import PresentedKey, Scope, identify
+from app.services.runs import RunNotFound
 from app.services.searches import SearchNotFound, SearchService
 
 IDENTIFIER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -75,9 +77,26 @@ def search_id(
     return id
 
 
+def runs_database(request: Request) -> Database:
+    """Where runs are logged."""
+    database: Database = request.app.state.database
+    return database
+
+
+def run_id(
+    id: Annotated[str, Path(description="The run's id, as `POST runs` answered it.")],
+) -> str:
+    """An id as this service makes them; anything else names no run."""
+    if not IDENTIFIER.fullmatch(id):
+        raise RunNotFound(id)
+    return id
+
+
 CanRead: Final = Depends(Guard("read"))
 CanWrite: Final = Depends(Guard("write"))
 JsonBody: Final = Depends(json_body)
 Searches = Annotated[SearchService, Depends(search_service)]
 SearchId = Annotated[str, Depends(search_id)]
+RunsDatabase = Annotated[Database, Depends(runs_database)]
+RunId = Annotated[str, Depends(run_id)]
 NoParameters = Annotated[NoQuery, Query()]

@@ -18,10 +18,10 @@ def _refuse_oddities(value: Any, depth: int = 0) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise PydanticCustomError("finite_number", "numbers must be finite")
     if isinstance(value, str):
-        _refuse_odd_text(value)
+        refuse_odd_text(value)
     elif isinstance(value, dict):
         for key, item in value.items():
-            _refuse_odd_text(key)
+            refuse_odd_text(key)
             _refuse_oddities(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
@@ -34,7 +34,8 @@ def _checked(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _refuse_odd_text(value: str) -> str:
+def refuse_odd_text(value: str) -> str:
+    """The text, if every database can hold it."""
     if "\0" in value or (not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)):
         raise PydanticCustomError("string_unicode", "text must be valid Unicode without NUL")
     return value
@@ -42,7 +43,7 @@ def _refuse_odd_text(value: str) -> str:
 
 FreeJson = Annotated[dict[str, Any], AfterValidator(_checked)]
 """An object whose keys are not known here; whoever reads it checks them."""
-Text = Annotated[str, Field(max_length=256), AfterValidator(_refuse_odd_text)]
+Text = Annotated[str, Field(max_length=256), AfterValidator(refuse_odd_text)]
 """A short text: a name, a label."""
 
 LARGEST_DEGREE = 10**6

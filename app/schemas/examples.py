@@ -125,6 +125,50 @@ COST_SEARCH: Final[dict[str, Any]] = {
     "nodes_options": [4, 8],
     "current": FSDP_STRATEGY,
 }
+RUN: Final[dict[str, Any]] = {
+    "model": {"preset": "llama-3.1-8b"},
+    "cluster": {"nodes": 1, "gpus_per_node": 8, "gpu": "h100-sxm5-80gb"},
+    "workload": {"sequence_length": 8192, "global_batch_size": 8, "precision": "bf16"},
+    "strategy": {
+        "framework": "fsdp2",
+        "zero_stage": 3,
+        "micro_batch_size": 1,
+        "activation_checkpointing": "selective",
+        "compile": True,
+    },
+    "measured": {"peak_reserved_gib": 47.65},
+    "software": {"framework_version": "torchtitan"},
+    "source": "torchao",
+    "source_address": "https://github.com/pytorch/ao/blob/36027d82d1ad9949597ea16002ff4940374b1b94/docs/source/workflows/training.md",
+    "family": "torchtitan",
+    "model_name": "Llama3-8B",
+}
+"""Llama 3.1 8B on eight H100 (docs/source/workflows/training.md of pytorch/ao)."""
+RUN_OUT_OF_MEMORY: Final[dict[str, Any]] = {
+    "key": "litgpt/llama-2-7b/a100-40gb/lora/micro-batch-4",
+    "model": {"preset": "llama-2-7b"},
+    "cluster": {"nodes": 1, "gpus_per_node": 1, "gpu": "a100-sxm4-40gb"},
+    "workload": {
+        "sequence_length": 1304,
+        "global_batch_size": 128,
+        "precision": "bf16",
+        "attention": "flash",
+        "fine_tuning": {"method": "lora", "rank": 8, "target": "attention-qv"},
+    },
+    "strategy": {
+        "framework": "ddp",
+        "parameter_dtype": "bf16",
+        "micro_batch_size": 4,
+        "activation_checkpointing": "none",
+        "kernels": "eager",
+    },
+    "measured": {"out_of_memory": True},
+    "source": "litgpt",
+    "source_address": "https://github.com/Lightning-AI/litgpt/blob/26857050fe3ff627cd714fe92f5838f51a3d5efa/tutorials/resource-tables.md",
+    "family": "litgpt",
+    "unknown": ["optimizer"],
+}
+"""Llama 2 7B with adapters on one A100 of 40 GB (tutorials/resource-tables.md of LitGPT)."""
 PROBLEM: Final[dict[str, Any]] = {
     "type": "urn:paraplan:problem:invalid-request",
     "title": "The request breaks a rule",
