@@ -28,6 +28,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from app.schemas.clusters import UNION_TAGS
+from app.services.memory_models import CannotServe, MemoryModelNotFound
 from app.services.run_checks import RunKeyConflict, RunsNotLogged, RunsRefused
 from app.services.runs import RunNotFound
 from app.services.searches import IdempotencyConflict, SearchEnded, SearchNotFound
@@ -95,6 +96,8 @@ TABLE: Final[tuple[tuple[type[Exception], int, str, str], ...]] = (
     (RunNotFound, 404, "run-not-found", "There is no such run"),
     (SearchNotFound, 404, "search-not-found", "There is no such search"),
     (SearchEnded, 409, "search-ended", "The search has already ended"),
+    (MemoryModelNotFound, 404, "memory-model-not-found", "There is no such version"),
+    (CannotServe, 409, "memory-model-cannot-serve", "The version cannot serve"),
     (IdempotencyConflict, 409, "idempotency-conflict", "The idempotency key was used for another request"),
     (OperationalError, 503, "database-unavailable", "The database does not answer"),
     (InterfaceError, 503, "database-unavailable", "The database does not answer"),

@@ -18,6 +18,8 @@ from app.jobs.queue import JobQueue
 from app.observability import FiguresCollector, Metrics, Observed
 from app.ratelimit import RateLimiter
 from app.services.figures import Figures
+from app.services.learner import why_refused
+from app.services.memory_models import MemoryModelService
 from app.services.searches import SearchService
 from app.settings import Settings
 
@@ -29,6 +31,7 @@ TAGS: Final = [
     {"name": "searches", "description": "Search plans in the background."},
     {"name": "estimates", "description": "Score strategies that you name."},
     {"name": "runs", "description": "Log measured runs: the service learns from them."},
+    {"name": "memory-models", "description": "What was learned from runs: versions, their errors, which one serves."},
     {"name": "models", "description": "What is understood of a model."},
     {"name": "catalog", "description": "Models, GPUs, clusters and frameworks by name."},
     {"name": "health", "description": "For operators."},
@@ -66,6 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.metrics = metrics
     app.state.rate_limiter = RateLimiter(settings.rate_limit, settings.rate_limit_url)
     app.state.searches = SearchService(database, wake=queue.wake, max_attempts=settings.max_attempts)
+    app.state.memory_models = MemoryModelService(database, settings, wake=queue.wake, why_refused=why_refused)
     install_error_handlers(app)
     app.add_middleware(
         BodyLimit,

@@ -61,7 +61,8 @@ class FiguresCollector(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Searches by status, jobs that wait, how long finished searches took."""
+        """Searches by status, jobs that wait, how long finished searches took; runs, trainings and the version that
+        serves."""
         now = self._figures.read()
         searches = GaugeMetricFamily("paraplan_searches", "Searches by status.", labels=["status"])
         for status, count in now.searches.items():
@@ -77,6 +78,21 @@ class FiguresCollector(Collector):
                 position = round(quantile * (len(now.search_seconds) - 1))
                 seconds.add_metric([f"{quantile:g}"], now.search_seconds[position])
         yield seconds
+        yield GaugeMetricFamily("paraplan_runs", "Measured runs that were logged.", now.runs)
+        yield GaugeMetricFamily(
+            "paraplan_runs_since_training", "Runs logged since the last training began.", now.runs_since_training
+        )
+        models = GaugeMetricFamily("paraplan_memory_models", "Versions of the memory model by state.", labels=["state"])
+        for state, count in now.memory_models.items():
+            models.add_metric([state], count)
+        yield models
+        yield _known("paraplan_memory_model_serving_version", "The version that serves.", now.serving_version)
+        yield _known("paraplan_memory_model_training_seconds", "The last training took.", now.training_seconds)
+
+
+def _known(name: str, description: str, value: float | None) -> GaugeMetricFamily:
+    """A figure that has no sample while it is unknown."""
+    return GaugeMetricFamily(name, description, value)
 
 
 class Observed:

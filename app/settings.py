@@ -10,6 +10,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from app.cron import check_cron
+
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -43,7 +45,15 @@ class Settings(BaseSettings):
     )
     retention_days: float = Field(default=90.0, gt=0, description="How long ended searches are kept.")
     purge_cron: str = Field(
-        default="17 3 * * *", description="When old searches are purged: minute hour day month weekday."
+        default="17 3 * * *", description="When old searches are purged: minute hour day month weekday, in UTC."
+    )
+
+    worker_trains: bool = Field(default=True, description="Whether workers train memory models, beside searches.")
+    retrain_cron: str = Field(
+        default="23 2 * * *", description="When a new memory model is trained, as `purge_cron`; empty: by no clock."
+    )
+    retrain_after_runs: int = Field(
+        default=10, ge=0, description="How many new runs make for a training at once; 0: none do."
     )
 
     max_search_body_bytes: int = Field(default=2**20, gt=0)
@@ -67,10 +77,13 @@ class Settings(BaseSettings):
 
     @field_validator("purge_cron")
     @classmethod
-    def _five_cron_fields(cls, cron: str) -> str:
-        if len(cron.split()) != 5:
-            raise ValueError("a cron entry has five fields: minute hour day month weekday")
-        return cron
+    def _cron(cls, cron: str) -> str:
+        return check_cron(cron)
+
+    @field_validator("retrain_cron")
+    @classmethod
+    def _cron_or_none(cls, cron: str) -> str:
+        return check_cron(cron) if cron else cron
 
     @model_validator(mode="after")
     def _lease_outlives_heartbeats(self) -> Settings:

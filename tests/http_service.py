@@ -10,12 +10,14 @@ from fastapi.testclient import TestClient
 
 from app.jobs.executor import JobExecutor
 from app.main import create_app
+from app.services.learner import train_on_runs
 from app.services.search_runs import Solve
 from app.services.search_solver import solve_request
+from app.services.training import Train
 from app.settings import Settings
 
 Work = Callable[..., None]
-"""Runs every job that waits, in this process; with the real solver unless given another."""
+"""Runs every job that waits, in this process; with the real solver and the real training unless given others."""
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def client(http_app: FastAPI) -> Iterator[TestClient]:
 
 @pytest.fixture
 def work(http_app: FastAPI, settings: Settings) -> Work:
-    def run(solve: Solve = solve_request) -> None:
-        executor = JobExecutor(http_app.state.database, settings, solve, worker="test")
+    def run(solve: Solve = solve_request, train: Train = train_on_runs) -> None:
+        executor = JobExecutor(http_app.state.database, settings, solve, train, worker="test")
         for job_id in executor.queued():
             executor.execute(job_id)
 

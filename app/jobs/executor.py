@@ -9,29 +9,31 @@ from datetime import timedelta
 import structlog
 
 from app.db.base import utc_now
-from app.db.models import Job, Status
+from app.db.models import ModelState, Status
 from app.db.session import DATABASE_AWAY, Database
 from app.jobs.lease import Lease
-from app.repositories.jobs import JobRepository
+from app.jobs.schedule import PURGE_JOB
+from app.repositories.jobs import RETRAIN_JOB, JobRepository
+from app.repositories.memory_models import MemoryModelRepository
 from app.repositories.searches import SearchRepository
 from app.services.held_job import LeaseLost
 from app.services.search_runs import SearchRunner, Solve, worker_lost
 from app.services.searches import SEARCH_JOB
+from app.services.training import Train, TrainingRunner
 from app.settings import Settings
 
 log = structlog.get_logger(__name__)
-
-PURGE_JOB = "purge"
 
 
 class JobExecutor:
     """Runs jobs of this worker, one at a time. `stop` ends the one that runs and gives it back."""
 
-    def __init__(self, database: Database, settings: Settings, solve: Solve, *, worker: str) -> None:
+    def __init__(self, database: Database, settings: Settings, solve: Solve, train: Train, *, worker: str) -> None:
         self._database = database
         self._settings = settings
         self._worker = worker
         self._searches = SearchRunner(database, solve)
+        self._trainings = TrainingRunner(database, train)
         self._stop = threading.Event()
 
     def execute(self, job_id: str) -> None:
@@ -41,7 +43,10 @@ class JobExecutor:
         lease = Lease.claim(self._database, job_id, self._worker, self._settings, self._stop)
         if lease is None:
             return
-        with structlog.contextvars.bound_contextvars(job_id=job_id, search_id=lease.search_id):
+        about = {"search_id": lease.search_id, "memory_model_version": lease.memory_model_version}
+        with structlog.contextvars.bound_contextvars(
+            job_id=job_id, **{name: value for name, value in about.items() if value is not None}
+        ):
             log.info("job_claimed", kind=lease.kind, attempt=lease.attempt)
             try:
                 with lease.kept():
@@ -56,17 +61,17 @@ class JobExecutor:
         """End the job that runs, and take no other."""
         self._stop.set()
 
-    def schedule_purge(self, slot: str) -> str | None:
-        """Insert the purge of a slot of the schedule; None if another worker did."""
-        job = Job(
-            kind=PURGE_JOB,
-            max_attempts=self._settings.max_attempts,
-            created_at=utc_now(),
-            schedule=PURGE_JOB,
-            slot=slot,
-        )
-        with self._database.write() as session:
-            return job.id if JobRepository(session).add_once(job) else None
+    def is_training(self, job_id: str) -> bool:
+        """Whether a job trains, and so wants a process of its own."""
+        with self._database.read() as session:
+            return JobRepository(session).kind(job_id) == RETRAIN_JOB
+
+    def may_train(self, job_id: str) -> bool:
+        """Whether a training is to be had now."""
+        if self._stop.is_set() or not self._settings.worker_trains:
+            return False
+        with self._database.read() as session:
+            return JobRepository(session).may_train(job_id, utc_now())
 
     def sweep(self) -> list[str]:
         """End what cannot be tried again; answer the jobs that wait for a worker."""
@@ -74,10 +79,13 @@ class JobExecutor:
         with self._database.write() as session:
             jobs = JobRepository(session)
             for job in jobs.fail_exhausted(now, "the worker was lost"):
-                log.error("job_given_up", job_id=job.id, search_id=job.search_id, attempts=job.attempt)
+                log.error("job_given_up", job_id=job.id, kind=job.kind, attempts=job.attempt)
+                error = worker_lost(job.attempt)
                 if job.search_id is not None:
-                    SearchRepository(session).finish(
-                        job.search_id, Status.FAILED, finished_at=now, error=worker_lost(job.attempt)
+                    SearchRepository(session).finish(job.search_id, Status.FAILED, finished_at=now, error=error)
+                elif job.kind == RETRAIN_JOB and job.memory_model_version is not None:
+                    MemoryModelRepository(session).change(
+                        job.memory_model_version, state=ModelState.FAILED, error=error["detail"]
                     )
             return [*jobs.expired(now), *jobs.queued()]
 
@@ -89,6 +97,8 @@ class JobExecutor:
     def _run(self, lease: Lease) -> None:
         if lease.kind == SEARCH_JOB and lease.search_id is not None:
             self._searches.run(lease.search_id, lease)
+        elif lease.kind == RETRAIN_JOB and lease.memory_model_version is not None:
+            self._trainings.run(lease.memory_model_version, lease)
         elif lease.kind == PURGE_JOB:
             self._purge(lease)
         else:
@@ -99,5 +109,6 @@ class JobExecutor:
         with self._database.write() as session:
             purged = SearchRepository(session).purge(before)
             JobRepository(session).purge(before)
+            MemoryModelRepository(session).purge(before)
             lease.finish(session, Status.SUCCEEDED)
         log.info("purged", searches=purged)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import structlog
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.db.base import utc_now
@@ -29,6 +30,7 @@ class Lease:
         self.job_id = job.id
         self.kind = job.kind
         self.search_id = job.search_id
+        self.memory_model_version = job.memory_model_version
         self.attempt = job.attempt
         self._database = database
         self._owner = owner
@@ -49,9 +51,13 @@ class Lease:
         # Unique for each attempt: the same worker must not take up an attempt it has lost.
         owner = f"{worker}:{secrets.token_hex(4)}"
         now = utc_now()
-        with database.write() as session:
-            lease_until = now + timedelta(seconds=settings.lease_seconds)
-            job = JobRepository(session).claim(job_id, owner, now=now, lease_until=lease_until)
+        lease_until = now + timedelta(seconds=settings.lease_seconds)
+        try:
+            with database.write() as session:
+                job = JobRepository(session).claim(job_id, owner, now=now, lease_until=lease_until)
+        except IntegrityError:
+            # A training, and another one runs: it waits, and a sweep will bring it back.
+            return None
         return None if job is None else cls(database, job, owner, settings, stop)
 
     @property
@@ -80,7 +86,7 @@ class Lease:
         self._given_up.set()
 
     def release(self, session: Session) -> None:
-        """Put the job back into the queue for another worker; raises LeaseLost if it is another's by now."""
+        """Leave the job to another worker; raises LeaseLost if it is another's by now."""
         if not JobRepository(session).release(self.job_id, self._owner):
             raise LeaseLost(self.job_id)
         self._given_up.set()

@@ -1,6 +1,7 @@
-"""The worker process: a Huey consumer with one thread, and a sweep over the leases.
+"""The worker process: a Huey consumer with one thread, a thread that looks for lost jobs and for what is due, and a
+process for a training.
 
-One job at a time: a search keeps one core busy, so more of them at once take more workers, not more threads.
+One search at a time: it keeps one core busy, so more of them at once take more workers, not more threads.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from huey import Huey, crontab
+from huey import Huey
 from huey.consumer import Consumer
 
 from app.db.session import Database
+from app.jobs import training_process
 from app.jobs.executor import JobExecutor
 from app.jobs.queue import JobQueue
+from app.jobs.schedule import Scheduler
+from app.jobs.training_process import TrainingProcesses
+from app.services.learner import software, train_on_runs
 from app.services.search_runs import Solve
 from app.settings import Settings
 
@@ -44,12 +49,21 @@ def new_worker_name() -> str:
     return f"{socket.gethostname()}:{secrets.token_hex(4)}"
 
 
-def run_worker(settings: Settings, solve: Solve, *, name: str) -> None:
+def run_worker(
+    settings: Settings, solve: Solve, *, name: str, training_module: str = training_process.__name__
+) -> None:
     """Work until a signal says stop. Must be called in the main thread of its process."""
     database = Database(settings.database_url)
-    executor = JobExecutor(database, settings, solve, worker=name)
-    queue = JobQueue(settings.effective_queue_url, run=executor.execute)
-    _register_schedule(queue, executor, settings)
+    executor = JobExecutor(database, settings, solve, train_on_runs, worker=name)
+    trainings = TrainingProcesses(settings, worker=name, module=training_module)
+
+    def run(job_id: str) -> None:
+        if not executor.is_training(job_id):
+            executor.execute(job_id)
+        elif executor.may_train(job_id):
+            trainings.start(job_id)
+
+    queue = JobQueue(settings.effective_queue_url, run=run)
     stopped = threading.Event()
 
     def before_stop() -> None:
@@ -66,38 +80,50 @@ def run_worker(settings: Settings, solve: Solve, *, name: str) -> None:
     )
     # What an earlier worker gave back when it stopped; what it left behind when it was killed is for the sweep.
     _wake(queue, executor.queued())
-    threading.Thread(
-        target=_sweep_until, args=(stopped, queue, executor, settings.lease_seconds), name="sweep", daemon=True
-    ).start()
+    scheduler = Scheduler(database, settings, software)
+    sweep = _Sweep(stopped, queue, executor, scheduler, settings.lease_seconds)
+    threading.Thread(target=sweep.run, name="sweep", daemon=True).start()
     log.info("worker_started", worker=name, pid=os.getpid())
     consumer.run()
+    trainings.stop()
     queue.close()
     database.dispose()
     log.info("worker_stopped", pid=os.getpid())
 
 
-def _register_schedule(queue: JobQueue, executor: JobExecutor, settings: Settings) -> None:
-    minute, hour, day, month, weekday = settings.purge_cron.split()
-    when = crontab(minute=minute, hour=hour, day=day, month=month, day_of_week=weekday)
+@dataclass(frozen=True)
+class _Sweep:
+    """Looks, again and again, for jobs that nobody works on and for what is due."""
 
-    def purge() -> None:
-        job_id = executor.schedule_purge(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M"))
-        if job_id is not None:
-            executor.execute(job_id)
+    stopped: threading.Event
+    queue: JobQueue
+    executor: JobExecutor
+    scheduler: Scheduler
+    lease_seconds: float
 
-    queue.huey.periodic_task(when, name="purge")(purge)
+    def run(self) -> None:
+        """Until stopped."""
+        self._try(self._look_at_start)
+        # Not at once: after an outage of the database every lease looks silent, and its worker is about to renew it.
+        wait_seconds = self.lease_seconds
+        while not self.stopped.wait(wait_seconds):
+            wait_seconds = self.lease_seconds / 2
+            self._try(self._look)
 
-
-def _sweep_until(stopped: threading.Event, queue: JobQueue, executor: JobExecutor, lease_seconds: float) -> None:
-    # Not at once: after an outage of the database every lease looks silent, and its worker is about to renew it.
-    wait_seconds = lease_seconds
-    while not stopped.wait(wait_seconds):
-        wait_seconds = lease_seconds / 2
+    def _try(self, look: Callable[[], None]) -> None:
         try:
-            _wake(queue, executor.sweep())
+            look()
         except Exception:
             # Whatever is away, database or queue, may be back at the next sweep; without sweeps nothing is recovered.
             log.exception("sweep_failed")
+
+    def _look_at_start(self) -> None:
+        for job_id in [*self.scheduler.at_start(), *self.scheduler.due()]:
+            self.queue.wake(job_id)
+
+    def _look(self) -> None:
+        self.scheduler.due()  # these jobs wait now, and the sweep finds them with the others
+        _wake(self.queue, self.executor.sweep())
 
 
 def _wake(queue: JobQueue, job_ids: Sequence[str]) -> None:

@@ -2,6 +2,9 @@
 
 At least once: a lease that runs out is claimed again. At most one writer: every statement of a worker names itself as
 the owner, so one that was frozen and replaced changes nothing. Each is one statement, alike on SQLite and PostgreSQL.
+
+One training runs at a time and one more may wait, which two unique indexes hold. So a training that is given back does
+not wait beside the next one: it stays `running`, without an owner, and whoever comes first takes it up.
 """
 
 from __future__ import annotations
@@ -9,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, exists, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from app.db.models import Job, Status
+
+RETRAIN_JOB = "retrain"
+"""The kind of job of which one runs at a time."""
 
 
 class JobRepository:
@@ -37,7 +43,10 @@ class JobRepository:
         return True
 
     def claim(self, job_id: str, owner: str, *, now: datetime, lease_until: datetime) -> Job | None:
-        """Take a job that waits, or one whose worker has fallen silent; None if it is not to be had."""
+        """Take a job that waits, or one whose worker has fallen silent; None if it is not to be had.
+
+        Raises IntegrityError for a training while another one runs.
+        """
         return self._session.scalar(
             update(Job)
             .where(Job.id == job_id, _claimable(now), Job.attempt < Job.max_attempts)
@@ -64,17 +73,17 @@ class JobRepository:
         return finished is not None
 
     def release(self, job_id: str, owner: str) -> bool:
-        """Put a job back in the queue, as if this attempt had not been made; False if it is not the owner's."""
+        """Give a job back, as if this attempt had not been made; False if it is not the owner's."""
         released = self._session.scalar(
             update(Job)
             .where(*_held_by(job_id, owner))
-            .values(state=Status.QUEUED, owner=None, lease_until=None, attempt=Job.attempt - 1)
+            .values(state=_given_back(), owner=None, lease_until=None, attempt=Job.attempt - 1)
             .returning(Job.id)
         )
         return released is not None
 
     def take_back(self, worker: str) -> int:
-        """Queue the jobs of a worker that is known to be dead; those on their last attempt are left to the sweep."""
+        """Give back the jobs of a worker that is known to be dead; the sweep sees to those on their last attempt."""
         taken = self._session.execute(
             update(Job)
             .where(
@@ -82,7 +91,7 @@ class JobRepository:
                 Job.state == Status.RUNNING,
                 Job.attempt < Job.max_attempts,
             )
-            .values(state=Status.QUEUED, owner=None, lease_until=None)
+            .values(state=_given_back(), owner=None, lease_until=None)
             .returning(Job.id)
         ).all()
         return len(taken)
@@ -107,6 +116,27 @@ class JobRepository:
         )
         return asked is not None
 
+    def kind(self, job_id: str) -> str | None:
+        """What is to be done; None if there is no such job."""
+        return self._session.scalar(select(Job.kind).where(Job.id == job_id))
+
+    def of_version(self, version: int) -> str:
+        """The job that is to train a version."""
+        query = select(Job.id).where(Job.memory_model_version == version, Job.finished_at.is_(None))
+        return self._session.scalars(query).one()
+
+    def may_train(self, job_id: str, now: datetime) -> bool:
+        """Whether a training could be claimed: it waits, or its worker has fallen silent, and no other one runs."""
+        other = aliased(Job)
+        running = exists().where(other.kind == RETRAIN_JOB, other.state == Status.RUNNING, other.id != job_id)
+        query = select(Job.id).where(Job.id == job_id, _claimable(now), Job.attempt < Job.max_attempts)
+        return self._session.scalar(query.where(~running)) is not None
+
+    def has_slot(self, schedule: str, slot: str | None = None) -> bool:
+        """Whether a schedule's slot has its job; without a slot, whether any has."""
+        query = select(Job.id).where(Job.schedule == schedule).limit(1)
+        return self._session.scalar(query if slot is None else query.where(Job.slot == slot)) is not None
+
     def expired(self, now: datetime) -> Sequence[str]:
         """Jobs whose worker has fallen silent and that may be tried again."""
         return self._session.scalars(
@@ -125,8 +155,8 @@ class JobRepository:
         ).all()
 
     def queued(self) -> Sequence[str]:
-        """Jobs that wait, oldest first."""
-        return self._session.scalars(select(Job.id).where(Job.state == Status.QUEUED).order_by(Job.id)).all()
+        """Jobs that no worker has, oldest first."""
+        return self._session.scalars(select(Job.id).where(_without_worker()).order_by(Job.id)).all()
 
     def count(self, state: Status) -> int:
         """How many jobs are in a state."""
@@ -137,8 +167,16 @@ class JobRepository:
         self._session.execute(delete(Job).where(Job.search_id.is_(None), Job.finished_at < finished_before))
 
 
+def _without_worker() -> ColumnElement[bool]:
+    return or_(Job.state == Status.QUEUED, and_(Job.state == Status.RUNNING, Job.owner.is_(None)))
+
+
 def _claimable(now: datetime) -> ColumnElement[bool]:
-    return or_(Job.state == Status.QUEUED, and_(Job.state == Status.RUNNING, Job.lease_until < now))
+    return or_(_without_worker(), and_(Job.state == Status.RUNNING, Job.lease_until < now))
+
+
+def _given_back() -> ColumnElement[str]:
+    return case((Job.kind == RETRAIN_JOB, Status.RUNNING), else_=Status.QUEUED)
 
 
 def _held_by(job_id: str, owner: str) -> tuple[ColumnElement[bool], ...]:

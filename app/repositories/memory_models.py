@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session, aliased
 
 from app.db.models import MemoryModel, ModelState
 
 TRAINED = (ModelState.SERVING, ModelState.ARCHIVED, ModelState.KEPT)
 """Where a version stands whose training has ended with a model."""
+KEPT_FOR_ROLLBACK = 10
+"""Versions that served last, whatever their age."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class MemoryModelRepository:
         """The version whose training nobody has begun."""
         return self._session.scalar(select(MemoryModel.version).where(MemoryModel.state == ModelState.QUEUED))
 
+    def running_version(self) -> int | None:
+        """The version that is being trained."""
+        return self._session.scalar(select(MemoryModel.version).where(MemoryModel.state == ModelState.RUNNING))
+
     def serving_version(self) -> int | None:
         """The number of the version that serves: a look into an index, cheap enough for each request."""
         return self._session.scalar(select(MemoryModel.version).where(MemoryModel.state == ModelState.SERVING))
@@ -94,3 +100,16 @@ class MemoryModelRepository:
             update(MemoryModel).where(MemoryModel.state == ModelState.SERVING).values(state=ModelState.ARCHIVED)
         )
         self.change(version, state=ModelState.SERVING, promoted_at=at)
+
+    def purge(self, created_before: datetime) -> None:
+        """Delete old versions that do not serve, nor are among those that served last; never the newest, whose number
+        must not come again."""
+        rollback = self.archived_versions()[:KEPT_FOR_ROLLBACK]
+        self._session.execute(
+            delete(MemoryModel).where(
+                MemoryModel.created_at < created_before,
+                MemoryModel.state.in_((ModelState.ARCHIVED, ModelState.KEPT, ModelState.FAILED)),
+                MemoryModel.version.not_in(rollback),
+                MemoryModel.version < select(func.max(aliased(MemoryModel).version)).scalar_subquery(),
+            )
+        )

@@ -98,12 +98,12 @@ class SearchRunner:
 
 
 def worker_lost(attempts: int) -> dict[str, Any]:
-    """The error of a search whose workers all fell silent."""
+    """The error of work whose workers all fell silent."""
     return {
         "type": "worker-lost",
-        "title": "The search could not be finished",
+        "title": "The work could not be finished",
         "status": 500,
-        "detail": f"The worker was lost {attempts} times while it worked on this search; it is not tried again.",
+        "detail": f"The worker was lost {attempts} times while it worked on this; it is not tried again.",
     }
 
 
