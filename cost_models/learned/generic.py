@@ -1,0 +1,147 @@
+"""What all runs together say about runs of a family that none of them is from: gradient boosting, strongly shrunk.
+
+The formulas are good enough by now that a correction learned on others' runs makes many an unseen family worse. How
+much of it is used, from none to all, is chosen by leaving whole families out: the largest share at which no family of
+some size is worse off than with the formulas alone, and the families together are better off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
+
+from cost_models.learned.features import FEATURES, STATISTICS
+from cost_models.learned.runs import MemoryRows
+from cost_models.strategy import FloatColumn, IntColumn
+
+SHARES: Final = (1.0, 0.75, 0.5, 0.25)
+"""Of the learned correction, tried from the largest."""
+MOST_ROWS_OF_FAMILY: Final = 150
+"""Of each family, drawn evenly over its rows: a sweep of one setting outweighs no other family."""
+MOST_FOLDS: Final = 8
+"""Families are left out together beyond so many."""
+FEWEST_ROWS: Final = 20
+"""Of a family that is judged."""
+FEWEST_FAMILIES: Final = 3
+_SEED: Final = 0
+_TREES: Final = {
+    "loss": "squared_error",
+    "max_iter": 40,
+    "max_leaf_nodes": 8,
+    "min_samples_leaf": 15,
+    "learning_rate": 0.1,
+    "l2_regularization": 5.0,
+    "early_stopping": False,
+    "random_state": _SEED,
+}
+"""Few and shallow: each prediction is part of a request."""
+
+
+@dataclass(frozen=True)
+class Generic:
+    """A share of what the trees say."""
+
+    trees: HistGradientBoostingRegressor
+    share: float
+    least: float
+    """Of what was seen."""
+    most: float
+
+    def predict(self, features: FloatColumn) -> FloatColumn:
+        """(n, 3) log corrections by STATISTICS."""
+        columns = [self._of(features, statistic) for statistic in range(len(STATISTICS))]
+        return np.stack(columns, axis=1)
+
+    def _of(self, features: FloatColumn, statistic: int) -> FloatColumn:
+        kind = np.full(len(features), statistic, dtype=np.int64)
+        answer: FloatColumn = self.share * np.clip(
+            self.trees.predict(_with_statistic(features, kind)), self.least, self.most
+        )
+        return answer
+
+
+@dataclass(frozen=True)
+class GenericFit:
+    """The correction to serve, and what it says of each row without the row's family."""
+
+    generic: Generic | None
+    """None: the formulas are better alone."""
+    left_out: FloatColumn
+    """(m,)."""
+
+
+def fit_generic(rows: MemoryRows, log_ratio: FloatColumn) -> GenericFit:
+    """Fit the trees, and choose the share of them that is used."""
+    family = rows.origin.family
+    nothing = GenericFit(None, np.zeros(len(rows)))
+    kept = evenly(family, MOST_ROWS_OF_FAMILY)
+    if len(np.unique(family)) < FEWEST_FAMILIES:
+        return nothing
+    left_out = np.zeros(len(rows))
+    fold = _folds(family)
+    for number in range(int(fold.max()) + 1):
+        fitted = kept[fold[kept] != number]
+        trees = _fit(rows, log_ratio, fitted)
+        at = fold == number
+        predicted = trees.predict(_with_statistic(rows.features[at], rows.statistic[at]))
+        left_out[at] = np.clip(predicted, log_ratio[fitted].min(), log_ratio[fitted].max())
+    for share in SHARES:
+        if _helps(family, log_ratio, share * left_out):
+            seen = log_ratio[kept]
+            generic = Generic(_fit(rows, log_ratio, kept), share, float(seen.min()), float(seen.max()))
+            return GenericFit(generic, share * left_out)
+    return nothing
+
+
+def evenly(group: IntColumn, most: int) -> IntColumn:
+    """Rows, at most so many of each group, spread evenly over its own."""
+    chosen = []
+    for number in np.unique(group):
+        members = np.flatnonzero(group == number)
+        spread = np.unique(np.linspace(0, len(members) - 1, min(most, len(members))).astype(np.int64))
+        chosen.append(members[spread])
+    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+
+
+def _folds(family: IntColumn) -> IntColumn:
+    """(m,) fold of each row: whole families, the largest ones alone."""
+    names, which, count = np.unique(family, return_inverse=True, return_counts=True)
+    place = np.empty(len(names), dtype=np.int64)
+    place[np.argsort(-count, kind="stable")] = np.arange(len(names))
+    fold: IntColumn = (place % MOST_FOLDS)[which]
+    return fold
+
+
+def _fit(rows: MemoryRows, log_ratio: FloatColumn, chosen: IntColumn) -> HistGradientBoostingRegressor:
+    _, which, count = np.unique(rows.origin.family[chosen], return_inverse=True, return_counts=True)
+    # Between every row and every family weighing the same.
+    weights = 1.0 / np.sqrt(count[which])
+    trees = HistGradientBoostingRegressor(**_TREES)
+    with threadpool_limits(limits=1):
+        trees.fit(
+            _with_statistic(rows.features[chosen], rows.statistic[chosen]), log_ratio[chosen], weights / weights.mean()
+        )
+    return trees
+
+
+def _with_statistic(features: FloatColumn, statistic: IntColumn) -> FloatColumn:
+    both = np.empty((len(features), len(FEATURES) + 1))
+    both[:, :-1] = features
+    both[:, -1] = statistic
+    return both
+
+
+def _helps(family: IntColumn, log_ratio: FloatColumn, correction: FloatColumn) -> bool:
+    """Whether no family of FEWEST_ROWS is worse off and their mean is better off, by median errors."""
+    ratios = []
+    for number in np.unique(family):
+        at = family == number
+        if at.sum() >= FEWEST_ROWS:
+            alone = float(np.median(np.abs(np.expm1(-log_ratio[at]))))
+            corrected = float(np.median(np.abs(np.expm1(correction[at] - log_ratio[at]))))
+            ratios.append(corrected / max(alone, 1e-6))
+    return len(ratios) >= FEWEST_FAMILIES and max(ratios) <= 1.0 and float(np.mean(ratios)) < 1.0

@@ -1,0 +1,83 @@
+"""Whether a new version serves: a pure function of its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+BOUND_AT: Final = "0.95"
+RISK: Final = 0.05
+SLACK: Final = 0.03
+"""By which the bound's share of misses may be above its risk: what the data's own heterogeneity moves it by."""
+WORST_GROUP: Final = 3.0
+"""Times the risk, in the worst group that is listed."""
+NO_WORSE: Final = 1.02
+"""Of the compared median error."""
+GROUP_NO_WORSE: Final = 1.2
+"""Of the compared median error of any group that is listed."""
+LEAST_ERROR: Final = 0.01
+"""Below which errors are not told apart."""
+GROUPINGS: Final = ("model_shape", "source")
+_WORDS: Final = {"model_shape": "unseen model shapes", "source": "unseen sources"}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the gate says."""
+
+    promote: bool
+    reasons: tuple[str, ...]
+    """In words, with the figures: what stood against it, or what spoke for it."""
+
+
+def decide(report: Mapping[str, Any]) -> Decision:
+    """Promote a candidate whose bound holds and that is no worse than the version that serves (without one: than the
+    formulas alone), on folds of the same runs. Whatever is new counts: ten runs of a new cluster are enough."""
+    against: list[str] = []
+    spoken: list[str] = []
+    for grouping in GROUPINGS:
+        found = report["candidate"][grouping]
+        if found is None:
+            continue
+        serving = (report.get("serving") or {}).get(grouping)
+        _judge_bound(_WORDS[grouping], found, serving, against, spoken)
+        _judge_errors(_WORDS[grouping], found, serving, against, spoken)
+    if not spoken and not against:
+        against.append("fewer than two groups of runs with a measured peak: nothing to judge it by")
+    return Decision(not against, tuple(against or spoken))
+
+
+def _judge_bound(
+    words: str, found: Mapping[str, Any], serving: Mapping[str, Any] | None, against: list[str], spoken: list[str]
+) -> None:
+    rate = found["under_rate"][BOUND_AT]
+    text = f"{words}: {rate:.1%} of the peaks are above the bound at 95 %"
+    # Where the version that serves misses as many, keeping it would not help.
+    allowed = max(RISK + SLACK, 0.0 if serving is None else serving["under_rate"][BOUND_AT])
+    if rate > allowed:
+        against.append(f"{text}, more than {allowed:.1%}")
+    else:
+        spoken.append(text)
+
+
+def _judge_errors(
+    words: str, found: Mapping[str, Any], serving: Mapping[str, Any] | None, against: list[str], spoken: list[str]
+) -> None:
+    than = "by the formulas alone" if serving is None else "by the version that serves"
+    of_reference = "analytical_median_error" if serving is None else "median_error"
+    error, reference = found["median_error"], (serving or found)[of_reference]
+    text = f"{words}: median error {error:.2%}, {reference:.2%} {than}"
+    if _worse(error, reference, NO_WORSE):
+        against.append(text)
+    else:
+        spoken.append(text)
+    groups = (serving or found)["by_group"]
+    for name, group in found["by_group"].items():
+        before = groups.get(name)
+        if before is not None and _worse(group["median_error"], before[of_reference], GROUP_NO_WORSE):
+            against.append(f"{words}: {name} {group['median_error']:.2%}, {before[of_reference]:.2%} {than}")
+
+
+def _worse(error: float, reference: float, times: float) -> bool:
+    return error > max(times * reference, reference + LEAST_ERROR * (times - 1.0))
