@@ -15,15 +15,11 @@ from app.memory_snapshots.refusal import SnapshotRefused
 from app.memory_snapshots.report import report
 from app.memory_snapshots.snapshot import read_snapshot
 
-MOST_BYTES = 5 * 2**30
-"""Of address space: a full upload of events with long stacks takes about seven times its size."""
-MOST_CPU_SECONDS = 120
 
-
-def main() -> None:
+def main(most_bytes: int, most_seconds: int) -> None:
     """Read, and write what was found or why it is refused."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_SECONDS, MOST_CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+    resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, most_seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.disable()  # plain values, read once: nothing to collect, and millions of containers to look at
     try:
@@ -43,4 +39,4 @@ def _read() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -89,8 +89,8 @@ def _expandable_segments(peak: Peak, shortage: Shortage | None, expandable: bool
                     "expandable_segments",
                     f"a request of {_gib(shortage.request_bytes)} failed while {_gib(free.total_bytes)} were free in "
                     f"{free.count} blocks, the largest of {_gib(free.largest_bytes)}, and "
-                    f"{_gib(shortage.device_free_bytes)} on the device: set {setting}{unsure}, so that free pages become one "
-                    "block",
+                    f"{_gib(shortage.device_free_bytes)} on the device: set {setting}{unsure}, so that free "
+                    "pages become one block",
                     free.total_bytes,
                 )
             ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import mmap
 import pickle
 from typing import Any, Final, NoReturn
 
@@ -23,6 +22,27 @@ _DAMAGE: Final = (
 """What an unpickler raises on plain opcodes in an order that makes no sense."""
 
 
+READ_BYTES: Final = 2**20
+
+
+class _Source(io.RawIOBase):
+    """Reads from memory without a copy of it. Below a buffer, which the unpickler looks ahead in: without one it asks
+    for every byte of a pickle that has no frames."""
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        part = self._data[self._position : self._position + len(buffer)]
+        buffer[: len(part)] = part
+        self._position += len(part)
+        return len(part)
+
+
 class _PlainUnpickler(pickle.Unpickler):
     """Refuses every global and every persistent id, should an opcode ever ask for one."""
 
@@ -38,10 +58,8 @@ class _PlainUnpickler(pickle.Unpickler):
 def load_plain(data: Data) -> Any:
     """Dictionaries, lists, tuples, text, numbers, booleans and None; raises SnapshotRefused on anything else."""
     check_plain(data)
-    if isinstance(data, mmap.mmap):
-        data.seek(0)
     try:
-        return _PlainUnpickler(data if isinstance(data, mmap.mmap) else io.BytesIO(data)).load()
+        return _PlainUnpickler(io.BufferedReader(_Source(data), READ_BYTES)).load()
     except SnapshotRefused:
         raise
     except MemoryError:

@@ -36,7 +36,6 @@ def report(snapshot: Snapshot) -> dict[str, Any]:
 def _device(device: Device, expandable: bool | None) -> dict[str, Any]:
     timeline = replay(device)
     at_peak = moment(device, timeline, timeline.peak_allocated_event)
-    last = moment(device, timeline, len(device.events) - 1)
     held = sites(at_peak.live.values())
     by_kind: dict[str, int] = defaultdict(int)
     for site in held:
@@ -51,8 +50,8 @@ def _device(device: Device, expandable: bool | None) -> dict[str, Any]:
         "device": device.index,
         "peak_allocated_gib": _gib(timeline.peak_allocated_bytes),
         "peak_reserved_gib": _gib(timeline.peak_reserved_bytes),
-        "allocated_at_end_gib": _gib(last.allocated_bytes),
-        "reserved_at_end_gib": _gib(last.reserved_bytes),
+        "allocated_at_end_gib": _gib(timeline.allocated_at_end_bytes),
+        "reserved_at_end_gib": _gib(sum(segment.size for segment in device.segments)),
         "fragmentation": _fragmentation(at_peak, free, request),
         "out_of_memory": None if failed is None else _failure(failed, len(failures)),
         "gib_by_kind": {kind: _gib(by_kind[kind]) for kind in KINDS if by_kind[kind]},

@@ -58,6 +58,7 @@ class Timeline:
     peak_allocated_bytes: int
     peak_allocated_event: int
     peak_reserved_bytes: int
+    allocated_at_end_bytes: int
 
     @property
     def complete(self) -> bool:
@@ -81,7 +82,7 @@ def replay(device: Device) -> Timeline:
         elif event.action in _MAPPED:
             reserved += _MAPPED[event.action] * event.size
             peak_reserved = max(peak_reserved, reserved)
-    return Timeline(start, sizes, unmatched, peak_allocated, peak_event, peak_reserved)
+    return Timeline(start, sizes, unmatched, peak_allocated, peak_event, peak_reserved, allocated)
 
 
 def moment(device: Device, timeline: Timeline, event: int) -> Moment:
