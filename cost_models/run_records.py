@@ -11,32 +11,38 @@ from cost_models.cluster_input import resolve_cluster
 from cost_models.explicit_architecture import build_architecture
 from cost_models.hf_config import read_hf_config
 from cost_models.problem import Problem
-from cost_models.workload import FineTuning, Workload
+from cost_models.workload import FineTuning, Workload, usual_attention, usual_precision
 
 
 def record_problem(record: Mapping[str, Any]) -> Problem:
-    """Model, cluster and workload of a run."""
-    workload = _workload(record["workload"])
-    return Problem(_model(record["model"], workload), resolve_cluster(record["cluster"]), workload)
+    """Model, cluster and workload of a run; what the workload leaves out is as the service fills it in."""
+    given = record["workload"]
+    cluster = resolve_cluster(record["cluster"])
+    model = _model(record["model"], given.get("sequence_length"))
+    usual: dict[str, Any] = {
+        "sequence_length": model.sequence_length,
+        "precision": usual_precision(cluster.gpu),
+        "attention": usual_attention(cluster.gpu),
+    }
+    fine_tuning = given.get("fine_tuning")
+    adapters = _fine_tuning(fine_tuning) if fine_tuning else None
+    return Problem(model, cluster, Workload(**(usual | dict(given) | {"fine_tuning": adapters})))
 
 
 def record_strategy(record: Mapping[str, Any]) -> dict[str, Any]:
     """The run's strategy, with the workload's precision where it names none."""
+    stated = record["workload"].get("precision")
     strategy: dict[str, Any] = record["strategy"]
-    return {"precision": _workload(record["workload"]).precision} | strategy
+    return strategy if stated is None else {"precision": stated} | strategy
 
 
-def _model(given: Mapping[str, Any], workload: Workload) -> ModelArchitecture:
+def _model(given: Mapping[str, Any], sequence_length: int | None) -> ModelArchitecture:
     if "preset" in given:
         return load_model(given["preset"])
     if "hf_config" in given:
         return read_hf_config(given["hf_config"])
-    return build_architecture(given["architecture"], sequence_length=workload.sequence_length)
+    return build_architecture(given["architecture"], sequence_length=sequence_length)
 
 
-def _workload(given: Mapping[str, Any]) -> Workload:
-    fine_tuning = given.get("fine_tuning")
-    if not fine_tuning:
-        return Workload(**given)
-    saved = tuple(fine_tuning.get("modules_to_save", ()))
-    return Workload(**(dict(given) | {"fine_tuning": FineTuning(**(dict(fine_tuning) | {"modules_to_save": saved}))}))
+def _fine_tuning(given: Mapping[str, Any]) -> FineTuning:
+    return FineTuning(**(dict(given) | {"modules_to_save": tuple(given.get("modules_to_save", ()))}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cost_models.cluster import Gpu
+
 Precision = Literal["bf16", "fp16", "fp8", "nvfp4", "fp32"]
 Optimizer = Literal["adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "muon"]
 AttentionKernel = Literal["flash", "eager"]
@@ -40,3 +42,13 @@ class Workload:
     def tokens(self) -> int:
         """Tokens of one step."""
         return self.sequence_length * self.global_batch_size
+
+
+def usual_precision(gpu: Gpu) -> Precision:
+    """What is trained in where nothing is stated."""
+    return "bf16" if gpu.supports("bf16") else "fp16"
+
+
+def usual_attention(gpu: Gpu) -> AttentionKernel:
+    """How attention is computed where nothing is stated."""
+    return "flash" if gpu.flash_attention else "eager"

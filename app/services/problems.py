@@ -20,7 +20,7 @@ from cost_models.cluster import Cluster
 from cost_models.cluster_input import resolve_cluster
 from cost_models.errors import InvalidInput
 from cost_models.problem import Problem
-from cost_models.workload import AttentionKernel, FineTuning, Precision, Workload
+from cost_models.workload import FineTuning, Workload, usual_attention, usual_precision
 from search.problem import SearchProblem
 
 MEMORY_CONFIDENCE: Final = 0.9
@@ -133,14 +133,15 @@ def _resolve_workload(given: WorkloadInput, cluster: Cluster, model: ModelArchit
         assumed.append(f"workload.{field} left out: {shown}{why}")
         return value
 
-    precision, precision_reason = _usual_precision(cluster)
-    kernel, kernel_reason = _usual_attention(cluster)
+    precision, kernel = usual_precision(cluster.gpu), usual_attention(cluster.gpu)
+    no_bf16 = "" if precision == "bf16" else f", because {cluster.gpu.name} has no bf16"
+    no_flash = "" if kernel == "flash" else f", because {cluster.gpu.name} has no flash attention kernel"
     workload = Workload(
         sequence_length=_sequence_length(given, model, assumed),
         global_batch_size=given.global_batch_size,
-        precision=default("precision", precision, precision_reason),
+        precision=default("precision", precision, no_bf16),
         optimizer=default("optimizer", "adamw"),
-        attention=default("attention", kernel, kernel_reason),
+        attention=default("attention", kernel, no_flash),
         fused_loss=default("fused_loss", False),
         dropout=float(default("dropout", 0)),
         expert_imbalance=float(default("expert_imbalance", 1)),
@@ -165,18 +166,6 @@ def _sequence_length(given: WorkloadInput, model: ModelArchitecture, assumed: li
             loc, "too_large", f"the model has {positions} learned positions, not {given.sequence_length}"
         )
     return given.sequence_length
-
-
-def _usual_precision(cluster: Cluster) -> tuple[Precision, str]:
-    if cluster.gpu.supports("bf16"):
-        return "bf16", ""
-    return "fp16", f", because {cluster.gpu.name} has no bf16"
-
-
-def _usual_attention(cluster: Cluster) -> tuple[AttentionKernel, str]:
-    if cluster.gpu.flash_attention:
-        return "flash", ""
-    return "eager", f", because {cluster.gpu.name} has no flash attention kernel"
 
 
 def _fine_tuning(given: FineTuningInput, assumed: list[str]) -> FineTuning:
