@@ -32,6 +32,7 @@ TAGS: Final = [
     {"name": "estimates", "description": "Score strategies that you name."},
     {"name": "runs", "description": "Log measured runs: the service learns from them."},
     {"name": "memory-models", "description": "What was learned from runs: versions, their errors, which one serves."},
+    {"name": "advice", "description": "What to change of a run, from what was measured of it."},
     {"name": "models", "description": "What is understood of a model."},
     {"name": "catalog", "description": "Models, GPUs, clusters and frameworks by name."},
     {"name": "health", "description": "For operators."},
@@ -77,6 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         limits_bytes={
             "/v1/estimates": settings.max_estimate_body_bytes,
             "/v1/runs": settings.max_runs_body_bytes,
+            "/v1/memory-snapshots": settings.max_upload_bytes,
         },
     )
     app.add_middleware(Observed, metrics=metrics)

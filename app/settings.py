@@ -59,6 +59,7 @@ class Settings(BaseSettings):
     max_search_body_bytes: int = Field(default=2**20, gt=0)
     max_estimate_body_bytes: int = Field(default=32 * 2**20, gt=0)
     max_runs_body_bytes: int = Field(default=32 * 2**20, gt=0)
+    max_upload_bytes: int = Field(default=512 * 2**20, gt=0, description="Of a file that is read as a stream.")
     rate_limit: str = Field(
         default="6000/minute",
         description="Requests a client may make, in the notation of `limits`; empty: as many as it likes.",
