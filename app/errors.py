@@ -199,8 +199,10 @@ def _http(request: Request, error: Exception) -> Response:
     status, path = error.status_code, request.url.path
     if status == http.HTTPStatus.BAD_REQUEST:
         # The framework's answer to a body that it cannot decode (not UTF-8, nested too deeply): bad input too.
-        message = "the body is not valid JSON"
-        return _invalid(path, "invalid-request", TABLE[0][3], [_field_error(("body",), "json_invalid", message)], 1)
+        form = request.headers.get("content-type", "").lower().startswith("multipart/")
+        code, kind = ("multipart_invalid", "multipart") if form else ("json_invalid", "JSON")
+        error_of_body = _field_error(("body",), code, f"the body is not valid {kind}")
+        return _invalid(path, "invalid-request", TABLE[0][3], [error_of_body], 1)
     slug, title = HTTP_PROBLEMS[status]
     headers = dict(error.headers or {})
     if status == http.HTTPStatus.METHOD_NOT_ALLOWED:

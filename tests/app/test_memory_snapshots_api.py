@@ -73,6 +73,15 @@ def test_the_file_is_required_and_alone(client: TestClient) -> None:
     assert answer.json()["errors"][0]["loc"] == ["body", "device"]
 
 
+def test_a_form_that_is_none(client: TestClient) -> None:
+    headers = {"content-type": "multipart/form-data"}
+    answer = client.post("/v1/memory-snapshots", content=b"--x", headers=headers)
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [
+        {"loc": ["body"], "code": "multipart_invalid", "message": "the body is not valid multipart"}
+    ]
+
+
 def test_too_large_a_file(migrated_sqlite: Path) -> None:
     settings = Settings(database_url=f"sqlite:///{migrated_sqlite}", rate_limit="", max_upload_bytes=1000)
     with TestClient(create_app(settings)) as client:
