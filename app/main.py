@@ -21,6 +21,7 @@ from app.services.figures import Figures
 from app.services.learner import why_refused
 from app.services.memory_models import MemoryModelService
 from app.services.searches import SearchService
+from app.services.serving_model import ServingModel
 from app.settings import Settings
 
 DESCRIPTION: Final = """From a model and a cluster to ranked, explained plans: parallel strategies for training large
@@ -70,6 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.metrics = metrics
     app.state.rate_limiter = RateLimiter(settings.rate_limit, settings.rate_limit_url)
     app.state.searches = SearchService(database, wake=queue.wake, max_attempts=settings.max_attempts)
+    app.state.serving_model = ServingModel(database, on_refusal=metrics.refused_models.inc)
     app.state.memory_models = MemoryModelService(database, settings, wake=queue.wake, why_refused=why_refused)
     install_error_handlers(app)
     app.add_middleware(

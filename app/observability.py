@@ -48,6 +48,11 @@ class Metrics:
         self.in_flight = Gauge("paraplan_http_requests_in_flight", "Requests being answered.", registry=self.registry)
         self.estimates = Counter("paraplan_estimates", "Strategies scored by estimates.", registry=self.registry)
         self.searches = Counter("paraplan_searches_created", "Searches accepted.", registry=self.registry)
+        self.refused_models = Counter(
+            "paraplan_memory_models_refused",
+            "Stored versions of the memory model that could not be loaded to serve.",
+            registry=self.registry,
+        )
 
 
 class FiguresCollector(Collector):

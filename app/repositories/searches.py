@@ -22,6 +22,14 @@ class SearchState:
     revision: int
 
 
+@dataclass(frozen=True)
+class BegunWith:
+    """What a search uses from its first claim to its end."""
+
+    version: int | None
+    """Of what was learned; None: the formulas alone."""
+
+
 class SearchRepository:
     """Searches in one session."""
 
@@ -94,9 +102,16 @@ class SearchRepository:
         request: dict[str, Any] = self._session.scalars(select(Search.request).where(Search.id == search_id)).one()
         return request
 
-    def mark_running(self, search_id: str) -> None:
-        """A worker has begun."""
-        self._change(search_id, status=Status.RUNNING)
+    def begun_with(self, search_id: str) -> BegunWith | None:
+        """What an earlier attempt at a search used; None if this is the first."""
+        row = self._session.execute(
+            select(Search.status, Search.memory_model_version).where(Search.id == search_id)
+        ).one()
+        return None if row.status == Status.QUEUED else BegunWith(row.memory_model_version)
+
+    def mark_running(self, search_id: str, *, memory_model_version: int | None) -> None:
+        """A worker has begun, with a version of what was learned or without any."""
+        self._change(search_id, status=Status.RUNNING, memory_model_version=memory_model_version)
 
     def set_progress(self, search_id: str, progress: Mapping[str, Any]) -> None:
         """How far the search is."""

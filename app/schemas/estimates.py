@@ -32,7 +32,10 @@ class EstimateRequest(RequestModel):
         None, description="A strategy fits if it does with this probability; left out: 0.9."
     )
     detail: Literal["full", "summary"] | None = Field(None, description="Left out: full.")
-    learned: bool | None = Field(None, description="Whether learned corrections apply; left out: true.")
+    learned: bool | None = Field(
+        None,
+        description="Whether the memory model that serves corrects memory and step time; left out: true.",
+    )
 
 
 class Finding(ResponseModel):
@@ -215,3 +218,6 @@ class EstimateAnswer(ResponseModel):
 
     estimates: list[Estimate] | list[EstimateSummary]
     assumptions: list[str] = Field(description="Every default that was used.")
+    memory_model_version: int | None = Field(
+        description="Of what was learned from measured runs, as `GET /v1/memory-models` lists it; null: formulas alone."
+    )

@@ -14,6 +14,7 @@ from app.db.models import Status
 from app.db.session import DATABASE_AWAY, Database
 from app.repositories.searches import SearchRepository
 from app.services.held_job import HeldJob, LeaseLost
+from app.services.serving_model import Served, ServingModel
 from cost_models.errors import InvalidInput
 from search.result import Progress, SearchResult, Trial
 
@@ -23,7 +24,8 @@ Report = Callable[[Progress, Sequence[Trial]], None]
 
 
 class Solve(Protocol):
-    """Runs the search that a stored request asks for. `past`: trials of an earlier attempt, already stored."""
+    """Runs the search that a stored request asks for. `past`: trials of an earlier attempt, already stored; `served`:
+    what was learned when the search began."""
 
     def __call__(
         self,
@@ -32,6 +34,7 @@ class Solve(Protocol):
         past: Sequence[Trial],
         report: Report,
         cancelled: Callable[[], bool],
+        served: Served,
     ) -> SearchResult:
         """Answer the result, also when `cancelled` ended it early."""
         ...
@@ -43,18 +46,20 @@ class SearchRunner:
     def __init__(self, database: Database, solve: Solve) -> None:
         self._database = database
         self._solve = solve
+        self._serving = ServingModel(database)
 
     def run(self, search_id: str, job: HeldJob) -> None:
         """Run a search to its end, or until the job is no longer ours. Raises LeaseLost and DATABASE_AWAY only: after
         these the lease decides who tries again."""
         started = time.monotonic()
-        request, past = self._begin(search_id, job)
 
         def report(progress: Progress, trials: Sequence[Trial]) -> None:
             self._store_block(search_id, job, progress, trials)
 
         try:
-            result = self._solve(request, past=past, report=report, cancelled=job.should_stop)
+            served = self._served(search_id)
+            request, past = self._begin(search_id, job, served)
+            result = self._solve(request, past=past, report=report, cancelled=job.should_stop, served=served)
             self._end(search_id, job, result, started)
         except (LeaseLost, *DATABASE_AWAY):
             raise
@@ -64,11 +69,22 @@ class SearchRunner:
             log.exception("search_failed", search_id=search_id)
             self._fail(search_id, job, _unexpected(error))
 
-    def _begin(self, search_id: str, job: HeldJob) -> tuple[dict[str, Any], list[Trial]]:
+    def _served(self, search_id: str) -> Served:
+        """What was learned when the search was first claimed; what serves now if that cannot be loaded any more."""
+        with self._database.read() as session:
+            begun = SearchRepository(session).begun_with(search_id)
+        if begun is None:
+            return self._serving.current()
+        if begun.version is None:
+            return Served(None)
+        corrections = self._serving.version(begun.version)
+        return self._serving.current() if corrections is None else Served(corrections)
+
+    def _begin(self, search_id: str, job: HeldJob, served: Served) -> tuple[dict[str, Any], list[Trial]]:
         with self._database.write() as session:
             job.renew(session)
             searches = SearchRepository(session)
-            searches.mark_running(search_id)
+            searches.mark_running(search_id, memory_model_version=served.version)
             return searches.request(search_id), [Trial.from_dict(body) for body in searches.trials(search_id)]
 
     def _store_block(self, search_id: str, job: HeldJob, progress: Progress, trials: Sequence[Trial]) -> None:

@@ -11,14 +11,21 @@ from typing import Any
 from app.schemas.searches import SearchRequest
 from app.services.problems import search_problem
 from app.services.search_runs import Report
+from app.services.serving_model import Served
 from search import run_search
 from search.result import SearchResult, Trial
 
 
 def solve_request(
-    request: Mapping[str, Any], *, past: Sequence[Trial], report: Report, cancelled: Callable[[], bool]
+    request: Mapping[str, Any],
+    *,
+    past: Sequence[Trial],
+    report: Report,
+    cancelled: Callable[[], bool],
+    served: Served,
 ) -> SearchResult:
     """Validate the request again, as another version may have stored it, and run it."""
     resolved = search_problem(SearchRequest.model_validate_json(json.dumps(request)))
-    result = run_search(resolved.problem, past=past, report=report, cancelled=cancelled, clock=time.monotonic)
-    return replace(result, assumptions=(*resolved.assumptions, *result.assumptions))
+    problem = replace(resolved.problem, corrections=served.corrections)
+    result = run_search(problem, past=past, report=report, cancelled=cancelled, clock=time.monotonic)
+    return replace(result, assumptions=(*resolved.assumptions, served.sentence, *result.assumptions))

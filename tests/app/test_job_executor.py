@@ -18,6 +18,7 @@ from app.repositories.jobs import JobRepository
 from app.repositories.searches import SearchRepository
 from app.services.search_runs import Report, Solve
 from app.services.searches import SearchService
+from app.services.serving_model import Served
 from app.services.training import Trained
 from app.services.training_set import TrainingSet
 from app.settings import Settings
@@ -71,9 +72,15 @@ RESULT = SearchResult(
 
 def solver(body: Body) -> Solve:
     def solve(
-        request: Mapping[str, Any], *, past: Sequence[Trial], report: Report, cancelled: Callable[[], bool]
+        request: Mapping[str, Any],
+        *,
+        past: Sequence[Trial],
+        report: Report,
+        cancelled: Callable[[], bool],
+        served: Served,
     ) -> SearchResult:
         assert request == {"seed": 7}
+        assert served == Served(None)
         body(past, report, cancelled)
         return RESULT
 

@@ -21,7 +21,7 @@ from tests.http_service import Work
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
 
 
-def scripted(request: Any, *, past: Any, report: Any, cancelled: Any) -> SearchResult:
+def scripted(request: Any, *, past: Any, report: Any, cancelled: Any, served: Any) -> SearchResult:
     report(Progress("lattice", 10, 20, 0, None), [])
     report(Progress("study", 5, 128, 5, 12.5), [])
     return SearchResult(

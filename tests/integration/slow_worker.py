@@ -12,12 +12,18 @@ from typing import Any
 from app.jobs.worker import new_worker_name, run_worker
 from app.logs import configure_logging
 from app.services.search_runs import Report
+from app.services.serving_model import Served
 from app.settings import Settings
 from search.result import Progress, SearchResult, Trial
 
 
 def solve_slowly(
-    request: Mapping[str, Any], *, past: Sequence[Trial], report: Report, cancelled: Callable[[], bool]
+    request: Mapping[str, Any],
+    *,
+    past: Sequence[Trial],
+    report: Report,
+    cancelled: Callable[[], bool],
+    served: Served,
 ) -> SearchResult:
     steps, pause = request["steps"], threading.Event()
     done = len(past)
@@ -35,7 +41,7 @@ def solve_slowly(
         trials=done,
         stopped_by="trials",
         elapsed_seconds=0.0,
-        memory_model_version=None,
+        memory_model_version=served.version,
         rejected={},
         verdict="",
         assumptions=(),

@@ -26,7 +26,7 @@ def create_estimates(request: Request, body: EstimateRequest, _: NoParameters) -
 
     A strategy that breaks rules is `valid: false` with every code, not an error of the request.
     """
-    answer = estimate_strategies(body)
+    answer = estimate_strategies(body, request.app.state.serving_model)
     request.app.state.metrics.estimates.inc(len(body.strategies))
     # Plain values straight to JSON: to validate what we computed ourselves would cost more than to compute it.
     return Response(json.dumps(answer, allow_nan=False, separators=(",", ":")), media_type="application/json")
