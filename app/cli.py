@@ -67,6 +67,36 @@ def migrate() -> None:
 
 
 @cli.command()
+def retrain() -> None:
+    """Train a memory model in this process on the published and all logged runs; show its report and the decision."""
+    from app.db.migrate import SchemaOutdated, require_current
+    from app.db.session import Database
+    from app.jobs.by_hand import TrainingFailed, train_here
+    from app.services.learner import train_on_runs
+    from app.training_table import show_training
+
+    settings = _settings(log_level="warning")
+    configure_logging(settings)
+    console = Console()
+    database = Database(settings.database_url)
+    try:
+        require_current(database.engine)
+        with console.status("Training on all runs"):
+            model = train_here(database, settings, train_on_runs)
+    except (SchemaOutdated, TrainingFailed) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("Stopped; the training is left to the workers.")
+    finally:
+        database.dispose()
+    show_training(model.report or {}, console)
+    decision = model.decision or {}
+    console.print(f"Version {model.version} {'serves now' if decision['promote'] else 'is kept, but does not serve'}:")
+    for reason in decision["reasons"]:
+        console.print(f"  {reason}", highlight=False)
+
+
+@cli.command()
 def create_key(
     name: Annotated[str, typer.Argument(help="What the key is for.", max=255)],
     scope: Annotated[list[str] | None, typer.Option(help="read, write; left out: both.")] = None,

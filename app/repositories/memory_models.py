@@ -94,8 +94,13 @@ class MemoryModelRepository:
         """Set columns of a version."""
         self._session.execute(update(MemoryModel).where(MemoryModel.version == version).values(**values))
 
+    def lock(self) -> None:
+        """Until the transaction ends nobody else changes which version serves; SQLite has one writer anyway."""
+        query = select(MemoryModel.version).where(MemoryModel.state.in_(TRAINED)).order_by(MemoryModel.version)
+        self._session.execute(query.with_for_update()).all()
+
     def promote(self, version: int, *, at: datetime) -> None:
-        """Let a version serve instead of the one that does. Two at the same moment: one raises IntegrityError."""
+        """Let a version serve instead of the one that does; `lock` must have been called."""
         self._session.execute(
             update(MemoryModel).where(MemoryModel.state == ModelState.SERVING).values(state=ModelState.ARCHIVED)
         )

@@ -23,6 +23,35 @@ class TrainingRequest(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
 
+class GroupFigures(ResponseModel):
+    """Errors on the runs of one group, by a model that has not seen the group."""
+
+    rows: int
+    median_error: float = Field(description="Of corrected peaks, relative.")
+    analytical_median_error: float = Field(description="Of the formulas alone.")
+    under_rate: float = Field(description="Share of the peaks above the bound at 95 %.")
+    overshoot: float = Field(description="By how much that bound lies above the peaks, in the mean, relative.")
+
+
+class UnseenFigures(ResponseModel):
+    """Errors on groups, each by a model that has not seen it; groups weigh the same."""
+
+    groups: int
+    rows: int
+    median_error: float = Field(description="Of corrected peaks, relative.")
+    analytical_median_error: float = Field(description="Of the formulas alone.")
+    under_rate: dict[str, float] = Field(description="By confidence: share of the peaks above the bound.")
+    overshoot: float = Field(description="By how much the bound at 95 % lies above the peaks, in the mean, relative.")
+    by_group: dict[str, GroupFigures] = Field(description="Groups of 20 rows and more.")
+
+
+class Figures(ResponseModel):
+    """By what had not been seen; null where there are fewer than two groups."""
+
+    model_shape: UnseenFigures | None
+    source: UnseenFigures | None
+
+
 class Decision(ResponseModel):
     """Whether a version was promoted when its training ended."""
 
@@ -43,7 +72,7 @@ class MemoryModelSummary(ResponseModel):
     trained_at: datetime | None
     promoted_at: datetime | None = Field(description="When it last began to serve.")
     runs: int | None = Field(description="How many runs it was trained on, published and logged.")
-    figures: dict[str, Any] | None = Field(description="Errors and coverage on groups that it had not seen.")
+    figures: Figures | None = Field(description="Errors and coverage on groups that it had not seen.")
     decision: Decision | None
     error: str | None = Field(description="Why its training failed.")
 

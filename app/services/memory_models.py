@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from sqlalchemy.exc import IntegrityError
-
 from app.cron import next_slot
 from app.db.base import utc_now
 from app.db.models import MemoryModel, ModelState, ModelTrigger
@@ -142,13 +140,8 @@ class MemoryModelService:
             raise CannotServe(version, f"it is {model.state}")
         if (reason := self._why_refused(artifact, version=version)) is not None:
             raise CannotServe(version, reason)
-        try:
-            self._promote(version)
-        except IntegrityError:
-            # Another version was promoted in the same moment; this one was asked for too, and comes after it.
-            self._promote(version)
-        return self.get(version)
-
-    def _promote(self, version: int) -> None:
         with self._database.write() as session:
-            MemoryModelRepository(session).promote(version, at=utc_now())
+            models = MemoryModelRepository(session)
+            models.lock()
+            models.promote(version, at=utc_now())
+        return self.get(version)

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import structlog
-from sqlalchemy.exc import IntegrityError
 
 from app.db.base import utc_now
 from app.db.models import ModelState, Status
@@ -94,11 +93,7 @@ class TrainingRunner:
         if job.should_stop():
             self._give_back(job)
             return
-        try:
-            promoted = self._store(version, job, runs, trained, seconds)
-        except IntegrityError:
-            # Somebody promoted another version in the same moment; now it shows.
-            promoted = self._store(version, job, runs, trained, seconds)
+        promoted = self._store(version, job, runs, trained, seconds)
         log.info("training_ended", memory_model_version=version, promoted=promoted, seconds=round(seconds, 1))
 
     def _store(self, version: int, job: HeldJob, runs: TrainingSet, trained: Trained, seconds: float) -> bool:
@@ -106,6 +101,7 @@ class TrainingRunner:
         with self._database.write() as session:
             job.renew(session)
             models = MemoryModelRepository(session)
+            models.lock()
             serving = models.serving_version()
             compared = serving == (None if runs.champion is None else runs.champion.version)
             promote = trained.promote and compared
