@@ -10,7 +10,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import BodyTooLarge
 
-MOST_DISCARDED_BYTES: Final = 256 * 2**20
+FORM_BYTES: Final = 2 * 2**20
+"""Of a form beside its file: texts, of which the framework takes one MiB each, and boundaries."""
+MOST_DISCARDED_BYTES: Final = 2**30
 """Of a body that nobody reads. Whoever sends more is cut off without an answer."""
 
 

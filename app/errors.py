@@ -5,7 +5,8 @@ Errors raised at the edge itself:
 EdgeError
 ├── Unauthenticated   no valid key, where one is needed
 ├── Forbidden         a valid key without the scope that the operation needs
-├── UnsupportedMedia  a body that is not JSON by its content type
+├── UnsupportedMedia  a body that is something else by its content type
+├── CrossSite         a form from a page of another site
 ├── TooManyRequests   the client's rate limit is used up
 ├── NotReady          the database does not have the schema that this version needs
 └── BodyTooLarge      more bytes than the endpoint takes
@@ -61,10 +62,17 @@ class Forbidden(EdgeError):
 
 
 class UnsupportedMedia(EdgeError):
-    """The body is not JSON by its content type."""
+    """The body has another content type than the operation takes."""
+
+    def __init__(self, expected: str = "application/json") -> None:
+        super().__init__(415, f"the body must be sent as {expected}", {"Accept": expected})
+
+
+class CrossSite(EdgeError):
+    """A page of another site sends a form, which browsers let it do without asking."""
 
     def __init__(self) -> None:
-        super().__init__(415, "the body must be sent as application/json", {"Accept": "application/json"})
+        super().__init__(403, "a page of another site may not send this")
 
 
 class TooManyRequests(EdgeError):
@@ -111,7 +119,7 @@ HTTP_PROBLEMS: Final[Mapping[int, tuple[str, str]]] = {
     404: ("not-found", "There is nothing at this address"),
     405: ("method-not-allowed", "This address does not take the method"),
     413: ("content-too-large", "The body is too large"),
-    415: ("unsupported-media-type", "The body is not JSON"),
+    415: ("unsupported-media-type", "The body has another media type"),
     429: ("too-many-requests", "The rate limit is used up"),
     503: ("not-ready", "The service is not ready"),
 }

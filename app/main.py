@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from app import __version__
 from app.api import health, v1
-from app.body_limit import BodyLimit
+from app.body_limit import FORM_BYTES, BodyLimit
 from app.db.session import Database
 from app.docs import install_docs
 from app.errors import install_error_handlers
@@ -81,6 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
             "/v1/estimates": settings.max_estimate_body_bytes,
             "/v1/runs": settings.max_runs_body_bytes,
             "/v1/memory-snapshots": settings.max_upload_bytes,
+            "/v1/runs/import": settings.max_upload_bytes + FORM_BYTES,
         },
     )
     app.add_middleware(Observed, metrics=metrics)

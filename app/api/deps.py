@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Path, Query, Request
 
 from app.db.session import Database
-from app.errors import UnsupportedMedia
+from app.errors import CrossSite, UnsupportedMedia
 from app.ratelimit import RateLimiter
 from app.schemas.base import NoQuery
 from app.security import PresentedKey, Scope, identify
@@ -24,7 +24,7 @@ _PROBLEMS: Final = {
     404: "There is no such thing.",
     409: "The state does not allow it.",
     413: "The body is too large.",
-    415: "The body is not `application/json`.",
+    415: "The body is not of the media type that the operation takes.",
     422: "The request breaks a rule; `errors` names the fields.",
     429: "The rate limit is used up; see `Retry-After`.",
     500: "A fault of the service.",
@@ -62,6 +62,18 @@ def json_body(request: Request) -> None:
         raise UnsupportedMedia
 
 
+def multipart_body(request: Request) -> None:
+    """The body is declared to be a form with a file, and no page of another site sends it.
+
+    Browsers send forms across sites without asking first, but say so (Sec-Fetch-Site, W3C Fetch Metadata).
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "multipart/form-data":
+        raise UnsupportedMedia("multipart/form-data")
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin", "same-site"):
+        raise CrossSite
+
+
 def search_service(request: Request) -> SearchService:
     """The use cases on searches."""
     service: SearchService = request.app.state.searches
@@ -95,6 +107,7 @@ def run_id(
 CanRead: Final = Depends(Guard("read"))
 CanWrite: Final = Depends(Guard("write"))
 JsonBody: Final = Depends(json_body)
+MultipartBody: Final = Depends(multipart_body)
 Searches = Annotated[SearchService, Depends(search_service)]
 SearchId = Annotated[str, Depends(search_id)]
 RunsDatabase = Annotated[Database, Depends(runs_database)]
