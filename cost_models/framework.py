@@ -95,6 +95,8 @@ class Framework:
     """ZeRO-1: updated parameters are gathered under the next forward, bucket by bucket; False: at the step's end."""
     fused_gradient_accumulation: bool
     """The weight gradient's kernel adds to the accumulated gradient itself."""
+    merged_projections: bool
+    """One matrix makes queries, keys and values, another gate and up, and LoRA puts one adapter beside each."""
     casts_weights: bool
     """16-bit copies of fp32 weights are made on use (autocast); False: stored so, or cast in the shard."""
 

@@ -52,6 +52,7 @@ DDP = Framework(
     reduces_after_backward=(),
     hides_parameter_gather=False,
     fused_gradient_accumulation=False,
+    merged_projections=False,
     casts_weights=True,  # torch.autocast
     keeps_fp32_masters=False,
     copies_gradients_to_fp32=False,

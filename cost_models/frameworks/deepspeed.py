@@ -57,6 +57,7 @@ DEEPSPEED = Framework(
     reduces_after_backward=(),
     hides_parameter_gather=False,  # all_gather_dp_groups at the end of step()
     fused_gradient_accumulation=False,
+    merged_projections=False,
     casts_weights=False,
     keeps_fp32_masters=True,
     copies_gradients_to_fp32=True,  # single_partition_of_fp32_groups

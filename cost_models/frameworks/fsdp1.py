@@ -52,6 +52,7 @@ FSDP1 = Framework(
     reduces_after_backward=(),
     hides_parameter_gather=True,
     fused_gradient_accumulation=False,
+    merged_projections=False,
     casts_weights=False,  # MixedPrecision casts the shard
     keeps_fp32_masters=False,
     copies_gradients_to_fp32=False,

@@ -57,6 +57,7 @@ MEGATRON_LM = Framework(
     reduces_after_backward=(),
     hides_parameter_gather=True,  # --overlap-param-gather
     fused_gradient_accumulation=True,  # --no-gradient-accumulation-fusion turns it off
+    merged_projections=True,  # linear_qkv, linear_fc1
     casts_weights=False,
     keeps_fp32_masters=True,
     copies_gradients_to_fp32=True,  # Float16OptimizerWithFloat16Params

@@ -52,6 +52,7 @@ NANOTRON = Framework(
     reduces_after_backward=(1,),  # no DistributedDataParallel: sync_gradients_across_dp, reduce_scatter=False
     hides_parameter_gather=False,  # ZeroDistributedOptimizer gathers after step()
     fused_gradient_accumulation=False,
+    merged_projections=False,
     casts_weights=False,
     keeps_fp32_masters=True,
     copies_gradients_to_fp32=True,

@@ -62,6 +62,12 @@ EAGER_ATTENTION_OPERATORS: Final = (12.0, 16.0)
 (Megatron-LM's DotProductAttention; transformers' eager_attention_forward)."""
 PERMUTE: Final = (8.0, 8.0)
 """Tokens sorted by expert and back, weighted by their gate."""
+EXPERT_BIAS: Final = (12.0, 16.0)
+"""Transformer Engine's grouped experts with biases: the second one, weighted by each token's gate, is made for every
+expert (2), added (6) and joined (4) outside of the product; backward makes and sums a product for the gradients of bias
+and of gate each (6 + 6) and joins the parts (4; Megatron-Core's TEGroupedMLP._apply_bias, gates in 16 bit)."""
+EXPERT_BIAS_OPERATORS: Final = 2.0
+"""Of each expert there."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +210,12 @@ def _rest(model: ModelArchitecture, block: Block, cases: LayerCases, *, dropout:
         moved = routed_tokens(block.feed_forward, cases) * model.hidden_size
         forward = forward + moved * PERMUTE[0]
         backward = backward + moved * PERMUTE[1]
-        loops = 4.0 * block.feed_forward.experts / cases.expert
-        operators = operators + np.where(cases.eager, loops, ROUTING_OPERATORS + DISPATCH_OPERATORS)
+        local = block.feed_forward.experts / cases.expert
+        operators = operators + np.where(cases.eager, 4.0 * local, ROUTING_OPERATORS + DISPATCH_OPERATORS)
+        if block.feed_forward.routed.linears[-1].bias:
+            forward = forward + moved * EXPERT_BIAS[0] * cases.fused
+            backward = backward + moved * EXPERT_BIAS[1] * cases.fused
+            operators = operators + EXPERT_BIAS_OPERATORS * local * cases.fused
     return Traffic(forward, backward, operators)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +13,7 @@ from cost_models.architecture import Block, Linear, MixtureOfExperts
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.device import Device
-from cost_models.time.linears import routed_rows
+from cost_models.time.linears import MERGED, routed_rows
 from cost_models.time.operators import Gemm, gemm_seconds
 from cost_models.workload import FineTuning
 
@@ -50,13 +51,32 @@ def adapter_work(
     """All adapters of a block; none without fine-tuning."""
     total = AdapterWork(*(np.zeros(len(cases)),) * 5)
     if fine_tuning is not None:
-        for linear in adapted_linears(block, fine_tuning):
-            total = total + _adapter(linear, block, imbalance, cases, float(fine_tuning.rank), device)
+        linears = adapted_linears(block, fine_tuning)
+        for linear in linears:
+            outputs = _outputs(linear, linears, cases)
+            total = total + _adapter(linear, outputs, block, imbalance, cases, float(fine_tuning.rank), device)
     return total
 
 
+def _outputs(linear: Linear, adapted: Sequence[Linear], cases: LayerCases) -> FloatColumn:
+    """Outputs of the adapter beside a matrix; where matrices are one the first has theirs too, and the others none."""
+    own = np.full(len(cases), float(linear.out_features))
+    group = next((names for names in MERGED if linear.name in names), ())
+    members = [other for other in adapted if other.name in group]
+    if len(members) < 2:
+        return own
+    together = float(sum(member.out_features for member in members)) if linear is members[0] else 0.0
+    return np.where(cases.fact("merged_projections"), together, own)
+
+
 def _adapter(
-    linear: Linear, block: Block, imbalance: float, cases: LayerCases, rank: float, device: Device
+    linear: Linear,
+    outputs: FloatColumn,
+    block: Block,
+    imbalance: float,
+    cases: LayerCases,
+    rank: float,
+    device: Device,
 ) -> AdapterWork:
     ones = np.ones(len(cases))
     if linear.copies > 1:
@@ -65,7 +85,8 @@ def _adapter(
         rows = routed_rows(mixture, imbalance, cases)
     else:
         copies, split, rows = ones, cases.tensor, cases.tokens
-    width = linear.out_features / (split if linear.split == "column" else ones)
+    copies = np.where(outputs > 0, copies, 0.0)
+    width = outputs / (split if linear.split == "column" else ones)
     depth = linear.in_features / (split if linear.split == "row" else ones)
     narrow = ones * rank
     # Adapters stay in 16 bit beside weights in fp8 or NF4.
@@ -77,11 +98,11 @@ def _adapter(
         )
         return seconds
 
-    inputs, outputs = copies * rows * depth, copies * rows * width
-    gradient_sums = GRADIENT_SUM_BYTES[0] * outputs + GRADIENT_SUM_BYTES[1] * inputs
+    read, written = copies * rows * depth, copies * rows * width
+    gradient_sums = GRADIENT_SUM_BYTES[0] * written + GRADIENT_SUM_BYTES[1] * read
     return AdapterWork(
         weights=copies * rank * (depth + width),
-        forward=products((rows, narrow, depth), (rows, width, narrow)) + device.memory_seconds(SUM_BYTES * outputs),
+        forward=products((rows, narrow, depth), (rows, width, narrow)) + device.memory_seconds(SUM_BYTES * written),
         input_gradient=products((rows, narrow, width), (rows, depth, narrow)) + device.memory_seconds(gradient_sums),
         weight_gradient=products((width, narrow, rows), (narrow, depth, rows)),
         operators=ADAPTER_OPERATORS * copies,

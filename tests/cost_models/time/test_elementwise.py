@@ -11,8 +11,9 @@ from cost_models.time.attention import attention_shape
 from cost_models.time.cases import LayerCases, layer_cases
 from cost_models.time.coefficients import default_coefficients
 from cost_models.time.elementwise import ElementwiseTraffic, elementwise_traffic
-from tests.cost_models.problems import a100, make_problem, megatron, resolved
+from tests.cost_models.problems import a100, h100, make_problem, megatron, resolved
 
+COEFFICIENTS = default_coefficients()
 TOKENS, HIDDEN, HEADS = 2048.0, 12288.0, 96.0
 
 
@@ -43,6 +44,27 @@ class TestBiases:
 
     def test_forward_adds_them_inside_other_kernels(self) -> None:
         assert traffic(trained=True).forward[0] == traffic(trained=False).forward[0]
+
+    @staticmethod
+    def of_experts(model: str, **fields: Any) -> tuple[float, float, float]:
+        """Bytes (forward, backward) per routed token and hidden element beside the layer's norms, and operators."""
+        problem = make_problem(model, h100(1), sequence_length=4096, global_batch_size=8)
+        cases = layer_cases(problem, resolved(problem, megatron(1, 1, expert_parallel_size=8, **fields)), COEFFICIENTS)[
+            0
+        ]
+        block = problem.model.blocks[0]
+        shape = attention_shape(block.attention, cases)
+        rest = elementwise_traffic(problem.model, block, shape, cases, dropout=False, flash=True, trained=False).rest
+        moved = 4 * 4096 * problem.model.hidden_size
+        return float(rest.forward[0]) / moved, float(rest.backward[0]) / moved, float(rest.operators[0])
+
+    def test_those_of_grouped_experts_are_added_outside_of_the_product(self) -> None:
+        """GPT-OSS: 12 bytes forward and 16 backward an element, and two operators for each of 4 local experts."""
+        grouped, plain = (self.of_experts("gpt-oss-20b", kernels=kernels) for kernels in ("fused", "partly-fused"))
+        rotary = (20.0 - 4.0) * 72 * 64 * 4096 / (4 * 4096 * 2880)
+        assert grouped[0] - plain[0] == pytest.approx(12.0 - rotary)
+        assert grouped[1] - plain[1] == pytest.approx(16.0 - rotary)
+        assert grouped[2] - plain[2] == pytest.approx(2 * 4 - 10)
 
 
 class TestEagerAttention:
