@@ -80,8 +80,8 @@ class TimeCorrection:
         )
 
 
-class Corrections(Protocol):
-    """One version of what was learned."""
+class EstimateCorrections(Protocol):
+    """What corrects single estimates."""
 
     @property
     def version(self) -> int:
@@ -93,14 +93,18 @@ class Corrections(Protocol):
         (`stages.bounding_stages`). What is answered depends on the fullest stage only, so that both say the same."""
         ...
 
+    def step_time(self, problem: Problem, table: StrategyTable) -> TimeCorrection:
+        """Corrections of the step time; one factor for all strategies of a framework, whose order stays as it is."""
+        ...
+
+
+class Corrections(EstimateCorrections, Protocol):
+    """One version of what was learned; serves sweeps too."""
+
     def requirement_range(self, problem: Problem, table: StrategyTable, memory_confidence: float) -> RequirementRange:
         """Cheap bounds of `memory(...).required * error.bound(...)`: they hold for every estimate of these strategies,
         so that a sweep asks for the correction only where it decides.
 
         The same for all strategies of one framework that differ in micro-batch size, checkpointing and offload only:
         a sweep rules out a layout by its leanest member."""
-        ...
-
-    def step_time(self, problem: Problem, table: StrategyTable) -> TimeCorrection:
-        """Corrections of the step time; one factor for all strategies of a framework, whose order stays as it is."""
         ...

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.codes import CodeColumn
-from cost_models.corrections import Corrections, MemoryCorrection, TimeCorrection
+from cost_models.corrections import EstimateCorrections, MemoryCorrection, TimeCorrection
 from cost_models.memory import Fit, estimate_memory, fit
 from cost_models.problem import Problem
 from cost_models.results import MemoryEstimate, TimeEstimate
@@ -73,7 +73,7 @@ class Score:
 
 
 def score(
-    problem: Problem, table: StrategyTable, *, memory_confidence: float, corrections: Corrections | None = None
+    problem: Problem, table: StrategyTable, *, memory_confidence: float, corrections: EstimateCorrections | None = None
 ) -> Score:
     """Score strategies that break no rule, all stages of each."""
     stages = all_stages(problem.model, table)
@@ -117,7 +117,7 @@ class Estimates:
 
 
 def estimate(
-    problem: Problem, table: StrategyTable, *, memory_confidence: float, corrections: Corrections | None = None
+    problem: Problem, table: StrategyTable, *, memory_confidence: float, corrections: EstimateCorrections | None = None
 ) -> Estimates:
     """Check and score every strategy of a table, all stages of each."""
     broken = violations(problem, table)
