@@ -41,7 +41,7 @@ def scripted(request: Any, *, past: Any, report: Any, cancelled: Any, served: An
     )
 
 
-def failing(request: Any, *, past: Any, report: Any, cancelled: Any) -> SearchResult:
+def failing(request: Any, *, past: Any, report: Any, cancelled: Any, served: Any) -> SearchResult:
     raise RuntimeError("secret internals")
 
 
@@ -213,12 +213,12 @@ class TestCancelSearch:
     def test_what_was_found_is_kept(self, client: TestClient, work: Work) -> None:
         search_id = create(client)["id"]
 
-        def cancelled_on_the_way(request: Any, *, past: Any, report: Any, cancelled: Any) -> SearchResult:
+        def cancelled_on_the_way(request: Any, *, past: Any, report: Any, cancelled: Any, served: Any) -> SearchResult:
             assert client.post(f"/v1/searches/{search_id}/cancel").status_code == 202
             report(Progress("study", 5, 128, 5, 12.5), [])
             while not cancelled():
                 pass
-            return scripted(request, past=past, report=lambda *_: None, cancelled=cancelled)
+            return scripted(request, past=past, report=lambda *_: None, cancelled=cancelled, served=served)
 
         work(cancelled_on_the_way)
         search = client.get(f"/v1/searches/{search_id}").json()
