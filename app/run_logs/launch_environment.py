@@ -64,6 +64,8 @@ _COMPILED: Final = tuple((re.compile(pattern + "$"), name) for pattern, name in 
 
 def read_launch(line: str, facts: Facts) -> None:
     """Note nodes, GPUs a node and all GPUs where a script or a launcher names them."""
+    if "NODE" not in line and "GPU" not in line and "WORLD_SIZE" not in line and "nproc" not in line:
+        return
     for name, value in _VARIABLE.findall(line):
         if name in _NODES:
             facts.say("cluster.nodes", int(value))

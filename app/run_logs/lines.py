@@ -35,7 +35,7 @@ def raw_lines(file: BinaryIO) -> Iterator[bytes]:
         return
     unpacked = 0
     try:
-        with gzip.GzipFile(fileobj=file) as archive:
+        with gzip.GzipFile(fileobj=file, mode="rb") as archive:
             for line in _bounded(archive):
                 unpacked += len(line)
                 if unpacked > MOST_UNPACKED_BYTES:
@@ -58,10 +58,12 @@ def log_lines(lines: Iterable[bytes]) -> Iterator[str]:
     tell a figure that is whole from one that may have lost digits.
     """
     for line in lines:
-        text = _ESCAPES.sub("", decoded(line[:LONGEST_LOG_LINE_BYTES]))
+        text = decoded(line[:LONGEST_LOG_LINE_BYTES])
+        if "\x1b" in text:
+            text = _ESCAPES.sub("", text)
         finished = text.endswith("\n")
         parts = text.rstrip("\r\n").split("\r")
-        for part in parts[:-1]:
+        for part in parts[:-1]:  # frames of a progress bar
             yield part + "\n"
         yield parts[-1] + "\n" if finished else parts[-1]
 

@@ -36,9 +36,13 @@ _MODEL: Final = re.compile(r"Model (\S{1,60}) (\S{1,60}) size: ([\d,]{1,20}) tot
 _DEVICE: Final = re.compile(r"\b\w{1,12} capacity: (.{1,80}) with " + NUMBER + r"GiB memory")
 _CHECKPOINTING: Final = re.compile(r"Applied (full|selective|FullAC|SelectiveAC|memory_budget)\b.{0,20}checkpointing")
 _SCHEDULE: Final = re.compile(r"Using pipeline schedule (\w{1,40}) with " + INTEGER + r" microbatches and " + INTEGER)
-_CHUNK: Final = re.compile(r"is building stage_idx (\d{1,6}) with modules \[([^\]]{0,20000})\]")
+_CHUNK: Final = re.compile(r"is building stage_idx (\d{1,6}) with modules \[([^\]]{0,4000})\]")
 _ARGUMENTS: Final = re.compile(
     r"\b(dim|n_layers|n_heads|n_kv_heads|vocab_size|multiple_of|ffn_dim_multiplier)=([\d.]+)"
+)
+_TELLING: Final = re.compile(
+    r"local batch|device mesh|ModelArgs|total parameters|capacity: |schedule|stage_idx|Applied |training active|"
+    r"Mixed precision|Compiling each|CPU Offloading"
 )
 _HEADER: Final = re.compile(
     r"Starting job:|Float8 (?:\w+ )?training active|Building .{0,60}device mesh|Model \S+ \S+ size:|"
@@ -105,6 +109,8 @@ class _Run:
         self._config.read(line)
         read_launch(line, self.facts)
         read_out_of_memory(line, self.facts)
+        if not _TELLING.search(line):
+            return
         if batch := _BATCH.search(line):
             local, total, accumulation, sequence = batch.groups()
             self._batch = (int(local), int(total), int(accumulation or 1))

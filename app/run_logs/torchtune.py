@@ -2,8 +2,9 @@
 
 Sources: pytorch/torchtune `torchtune/training/metric_logging.py` ("Step 3 | loss:1.9 ... peak_memory_alloc:12.3", to
 the log file or the terminal), `torchtune/training/memory.py` (peaks over 2^30 and "GiB" today, over 10^9 and "GB"
-before 2024-12; reset at every reading), the recipes (`tune run RECIPE`, "Running ... with resolved config:" and the
-config as YAML) and tqdm's bar, which counts optimizer steps. Memory "after model init" is the set-up's, and left out.
+before 2024-12; reset at every reading), `torchtune/training/precision.py` (weights are loaded in `dtype`, and
+gradients and states follow them), the recipes (`tune run RECIPE`, "Running ... with resolved config:" and the config
+as YAML) and tqdm's bar, which counts optimizer steps. Memory "after model init" is the set-up's, and left out.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class _Run:
             and len(self._settings) < 1000
             and (setting := _SETTING.search(line.rstrip()))
         ):
-            self._settings.setdefault(setting.group(1), setting.group(2))
+            self._settings.setdefault(setting.group(1), setting.group(2).lower())
         self.begun = self.begun or bool(self._recipe or self._settings)
 
     def logged(self) -> LoggedRun:
@@ -122,8 +123,8 @@ class _Run:
             facts.say("strategy.zero_stage", 0)
         elif "distributed" in self._recipe:
             facts.say("strategy.framework", "fsdp2")
-            reshard = self._settings.get("fsdp_reshard_after_forward", "True")
-            facts.say("strategy.zero_stage", 2 if reshard == "False" else 3)
+            reshard = self._settings.get("fsdp_reshard_after_forward", "true")
+            facts.say("strategy.zero_stage", 2 if reshard == "false" else 3)
         if self._recipe:
             tensor = self._number("tensor_parallel_dim")
             facts.say("strategy.tensor_parallel_size", 1 if single else tensor or (1 if self._settings else None))
@@ -134,8 +135,11 @@ class _Run:
         dtype = self._settings.get("dtype", "")
         if facts.said("workload.precision") is None:
             facts.say("workload.precision", _DTYPES.get(dtype))
+        stored = facts.said("workload.precision")
+        for part in ("parameter", "gradient", "optimizer_state"):
+            facts.say(f"strategy.{part}_dtype", stored)
         checkpointing = self._settings.get("enable_activation_checkpointing")
-        facts.say("strategy.activation_checkpointing", {"True": "full", "False": "none"}.get(checkpointing or ""))
+        facts.say("strategy.activation_checkpointing", {"true": "full", "false": "none"}.get(checkpointing or ""))
         if "lora" in self._recipe:
             facts.ask("workload.fine_tuning")
         facts.say("software.recipe", self._recipe or None)
@@ -154,7 +158,7 @@ class _Run:
         """Tokens a second of one GPU give a step time where a step's tokens are known: packed to one length."""
         length, micro = self._number("max_seq_len"), self._number("batch_size")
         accumulation = self._number("gradient_accumulation_steps") or 1
-        if length and micro and self._settings.get("packed") == "True":
+        if length and micro and self._settings.get("packed") == "true":
             self.facts.say("workload.sequence_length", length)
             tokens = length * micro * accumulation
             for step, rate in self._rates:

@@ -123,7 +123,8 @@ def _import_log(
         assumptions += [f"{prefix}peaks are those of pipeline stage {_stage(made[0])}"] if _stage(made[0]) else []
     if errors:
         raise RunsRefused(errors)
-    ids = _log(database, _keyed(records, format), lambda i, loc, message: _in_log(given[owners[i]], loc, message))
+    sent = [(runs[owner], given[owner]) for owner in owners]
+    ids = _log(database, _keyed(records, format), lambda index, loc, message: (_source(*sent[index], loc), message))
     return Imported(ids, format, len(runs), list(dict.fromkeys(assumptions)))
 
 
@@ -171,12 +172,15 @@ def _keyed(records: list[dict[str, Any]], format: str) -> list[dict[str, Any]]:
     return keyed
 
 
-def _in_log(context: Mapping[str, Any], loc: Loc, message: str) -> tuple[Loc, str]:
-    """Where a field came from: the context, where it has it, else the file."""
-    held: Any = context
-    for part in loc[:2]:
-        held = held.get(part) if isinstance(held, Mapping) else None
-    return ("context" if held is not None else "file", *loc), message
+def _source(run: LoggedRun, context: Mapping[str, Any], loc: Loc) -> Loc:
+    """The place of a field of a record: in the file where the log said it or it was measured, else in the context."""
+    section, name = (*loc, None, None)[:2]
+    if section == "measured":
+        given = context.get("measured")
+        logged = not isinstance(given, Mapping) or name not in given
+    else:
+        logged = name in run.sections.get(str(section), {})
+    return ("file" if logged else "context", *loc)
 
 
 def _log(database: Database, records: Sequence[Mapping[str, Any]], place: Any) -> list[str]:

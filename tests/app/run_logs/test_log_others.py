@@ -1,0 +1,128 @@
+"""Logs of nanotron, torchtune, DeepSpeed and the Hugging Face Trainer."""
+
+from __future__ import annotations
+
+from app.run_logs.facts import Reading
+from app.run_logs.hf_trainer import read_hf_trainer
+from tests.app.run_logs.excerpts import read_log
+
+
+def test_nanotron() -> None:
+    format, (run,) = read_log("nanotron.log")
+    assert format == "nanotron"
+    assert run.sections == {
+        "model": {
+            "architecture": {
+                "layers": 16,
+                "hidden_size": 2048,
+                "attention_heads": 32,
+                "key_value_heads": 8,
+                "ffn_hidden_size": 8192,
+                "vocab_size": 49152,
+                "max_position_embeddings": 4096,
+                "gated_mlp": True,
+                "position_embeddings": "rotary",
+                "tied_embeddings": True,
+            }
+        },
+        "workload": {"global_batch_size": 64, "sequence_length": 4096, "precision": "bf16"},
+        "strategy": {
+            "framework": "nanotron",
+            "micro_batch_size": 4,
+            "data_parallel_size": 2,
+            "tensor_parallel_size": 2,
+            "pipeline_parallel_size": 2,
+            "context_parallel_size": 1,
+            "sequence_parallel": True,
+            "zero_stage": 1,
+            "activation_checkpointing": "none",
+            "gradient_dtype": "fp32",
+        },
+    }
+    assert run.gpus == 8
+    # what was read while the model was built is left out
+    assert run.readings == (Reading(stage=0, allocated_gib=30.0, reserved_gib=40.0),)
+    # 4.71 s, 4.69 s and 0.998 s (of the last line only what comes after the time is missing)
+    assert run.step_seconds == 4.69
+
+
+def test_torchtune_with_its_config() -> None:
+    format, (run,) = read_log("torchtune.log")
+    assert format == "torchtune"
+    assert run.sections["strategy"] == {
+        "framework": "fsdp2",
+        "zero_stage": 3,
+        "micro_batch_size": 2,
+        "tensor_parallel_size": 1,
+        "pipeline_parallel_size": 1,
+        "activation_checkpointing": "full",
+        "parameter_dtype": "bf16",
+        "gradient_dtype": "bf16",
+        "optimizer_state_dtype": "bf16",
+    }
+    assert run.sections["workload"] == {"precision": "bf16", "sequence_length": 2048}
+    assert run.readings == (Reading(rank=0, allocated_gib=31.25, reserved_gib=34.5),)
+    # 2 · 4 · 2048 packed tokens at 4096 and 4000 a second
+    assert run.step_seconds == (4.0 + 4.096) / 2
+
+
+def test_a_progress_bar_of_torchtune() -> None:
+    _, (run,) = read_log("torchtune_bar.log")
+    assert run.gpus == 1
+    assert run.step_seconds == 5.1  # 50 s and 52 s for ten steps, after 60 s
+    assert run.readings == ()
+    assert ("workload", "fine_tuning") in run.asks
+
+
+def test_deepspeed() -> None:
+    format, (run,) = read_log("deepspeed.log")
+    assert format == "deepspeed"
+    assert run.sections == {
+        "strategy": {
+            "framework": "deepspeed",
+            "micro_batch_size": 8,
+            "data_parallel_size": 8,
+            "zero_stage": 3,
+            "pipeline_parallel_size": 1,
+            "offload": "optimizer",
+        },
+        "workload": {"global_batch_size": 128, "precision": "bf16", "optimizer": "adamw"},
+    }
+    # 24.09 GB belong to the set-up
+    assert run.readings == (Reading(rank=0, allocated_gib=19.8, reserved_gib=22.0),)
+    assert run.step_seconds == 4.0  # 128 at 32 a second
+
+
+def test_hf_trainer() -> None:
+    format, (run,) = read_log("hf_trainer.log")
+    assert format == "hf-trainer"
+    assert run.sections["model"]["hf_config"]["num_hidden_layers"] == 22
+    assert run.sections["strategy"] == {
+        "framework": "ddp",
+        "micro_batch_size": 4,
+        "data_parallel_size": 2,
+        "zero_stage": 0,
+        "pipeline_parallel_size": 1,
+        "activation_checkpointing": "full",
+    }
+    assert run.sections["workload"] == {"global_batch_size": 16, "precision": "bf16", "optimizer": "adamw"}
+    assert run.readings == (Reading(rank=0, reserved_gib=6.5),)
+    # 1, 5, 10, 15 steps after 4, 10, 20, 30 s: 1.5 s (warm-up), 2 s, 2 s
+    assert run.step_seconds == 2.0
+
+
+def test_a_summary_alone_is_an_average_of_all_steps() -> None:
+    summary = "{'train_runtime': 100.0, 'train_samples_per_second': 8.0, 'train_steps_per_second': 0.5, 'epoch': 1.0}\n"
+    (run,) = read_hf_trainer([summary])
+    assert run.step_seconds == 2.0
+    assert "step_seconds is the average of all steps, warm-up included" in run.notes
+
+
+def test_memory_metrics_of_the_trainer_add_up() -> None:
+    gib = 2**30
+    summary = (
+        f"{{'before_init_mem_gpu': 0, 'init_mem_gpu_alloc_delta': {gib}, 'train_mem_gpu_alloc_delta': {2 * gib}, "
+        f"'train_mem_gpu_peaked_delta': {4 * gib}, 'train_runtime': 10.0}}\n"
+    )
+    (run,) = read_hf_trainer([summary])
+    assert run.readings == (Reading(rank=0, allocated_gib=7.0),)
