@@ -5,6 +5,7 @@ Raises `cost_models.errors.InvalidInput` with the place of the field in the requ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,10 +54,14 @@ class ResolvedSearch:
 
 
 def resolve_problem(
-    model_input: ModelInput, cluster_input: ClusterPreset | ClusterSpec, workload_input: WorkloadInput
+    model_input: ModelInput,
+    cluster_input: ClusterPreset | ClusterSpec,
+    workload_input: WorkloadInput,
+    *,
+    read: Callable[[ModelInput, int | None], ModelArchitecture] = read_model,
 ) -> ResolvedProblem:
-    """Model, cluster and workload of one request."""
-    model = read_model(model_input, workload_input.sequence_length)
+    """Model, cluster and workload of one request. `read`: for callers that have read most of their models before."""
+    model = read(model_input, workload_input.sequence_length)
     cluster = resolve_cluster(cluster_input.model_dump(exclude_none=True))
     workload, assumed = _resolve_workload(workload_input, cluster, model)
     if model.is_encoder_decoder:

@@ -19,8 +19,11 @@ from typing import Any, Final, Self
 
 from pydantic import ValidationError
 
+from app.schemas.models import ModelInput
 from app.schemas.runs import RunRecord
+from app.services.models import read_model
 from app.services.problems import resolve_problem
+from cost_models.architecture import ModelArchitecture
 from cost_models.cluster import Cluster
 from cost_models.errors import InvalidInput
 from cost_models.units import GIB
@@ -89,10 +92,10 @@ def check_runs(records: Sequence[Any], *, most: int) -> list[CheckedRun]:
         raise InvalidInput((), "too_long", f"{len(records)} runs are too many: {most} at most in a call")
     checked: list[CheckedRun] = []
     errors: list[InvalidInput] = []
-    clusters = _Clusters()
+    problems = _Problems()
     for index, record in enumerate(records):
         try:
-            checked.append(_check(record, clusters))
+            checked.append(_check(record, problems))
         except ValidationError as error:
             errors += _schema_errors(index, error)
         except InvalidInput as error:
@@ -102,42 +105,79 @@ def check_runs(records: Sequence[Any], *, most: int) -> list[CheckedRun]:
     return checked
 
 
-class _Clusters:
-    """Clusters of runs whose model, cluster and workload were found to agree. Most runs of a call share them."""
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Model, cluster and workload that passed the schema."""
+
+    parts: dict[str, Any]
+    """As the schema has them."""
+    content: dict[str, Any]
+    """As JSON, without what was left out."""
+    text: str
+    """The content, canonical."""
+    cluster: Cluster | InvalidInput
+    """What the cluster resolves to, or why the three do not go together."""
+
+
+class _Problems:
+    """Problems of one call by what came in: most runs share theirs, and it is most of what there is to check."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Cluster | InvalidInput] = {}
+        self._known: dict[str, _Problem] = {}
+        self._models: dict[tuple[str, int | None], ModelArchitecture] = {}
 
-    def resolve(self, run: RunRecord, problem: str) -> Cluster:
-        """The cluster of a run; `problem` is its model, cluster and workload as text. Raises InvalidInput."""
-        if problem not in self._known:
-            try:
-                self._known[problem] = resolve_problem(run.model, run.cluster, run.workload).problem.cluster
-            except InvalidInput as error:
-                self._known[problem] = error
-        found = self._known[problem]
-        if isinstance(found, InvalidInput):
-            raise found
-        return found
+    def validate(self, record: Any) -> tuple[RunRecord, _Problem]:
+        """A record that passes the schema, and its problem; raises ValidationError."""
+        came_in = _came_in(record)
+        known = None if came_in is None else self._known.get(came_in)
+        if known is not None:
+            return RunRecord.model_validate(record | known.parts), known
+        run = RunRecord.model_validate(record)
+        content = run.model_dump(mode="json", exclude_none=True, include=set(PROBLEM))
+        problem = _Problem(
+            {name: getattr(run, name) for name in PROBLEM}, content, _canonical(content), self._cluster(run)
+        )
+        if came_in is not None:
+            self._known[came_in] = problem
+        return run, problem
+
+    def _cluster(self, run: RunRecord) -> Cluster | InvalidInput:
+        try:
+            return resolve_problem(run.model, run.cluster, run.workload, read=self._read).problem.cluster
+        except InvalidInput as error:
+            return error
+
+    def _read(self, given: ModelInput, sequence_length: int | None) -> ModelArchitecture:
+        key = _canonical(given.model_dump(mode="json", exclude_none=True)), sequence_length
+        if key not in self._models:
+            self._models[key] = read_model(given, sequence_length)
+        return self._models[key]
 
 
-def _check(record: Any, clusters: _Clusters) -> CheckedRun:
-    run = RunRecord.model_validate(record)
-    content = run.model_dump(mode="json", exclude_none=True, exclude={"key"})
-    problem = _canonical({name: content[name] for name in PROBLEM})
-    rest = _canonical({name: value for name, value in content.items() if name not in PROBLEM})
-    cluster = clusters.resolve(run, problem)
-    _check_figures(run, cluster)
-    digest = hashlib.sha256(f"{problem}{rest}".encode()).hexdigest()
+def _came_in(record: Any) -> str | None:
+    """Model, cluster and workload of a record as text; None where they are not even JSON, which the schema refuses."""
+    try:
+        return _canonical([record[name] for name in PROBLEM])
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _check(record: Any, problems: _Problems) -> CheckedRun:
+    run, problem = problems.validate(record)
+    if isinstance(problem.cluster, InvalidInput):
+        raise problem.cluster
+    _check_figures(run, problem.cluster)
+    rest = run.model_dump(mode="json", exclude_none=True, exclude={"key", *PROBLEM})
+    digest = hashlib.sha256(f"{problem.text}{_canonical(rest)}".encode()).hexdigest()
     key = digest if run.key is None else run.key
     return CheckedRun(
         key=key,
         content_sha256=digest,
-        record={"key": key, **content},
+        record={"key": key, **problem.content, **rest},
         source=run.source,
         framework=run.strategy.framework,
-        gpu=cluster.gpu.name,
-        cluster=cluster.identity,
+        gpu=problem.cluster.gpu.name,
+        cluster=problem.cluster.identity,
         family=run.family,
         out_of_memory=bool(run.measured.out_of_memory),
         started_at=run.started_at,
