@@ -18,7 +18,7 @@ from app.run_logs.deepspeed_lines import read_memory_usage, read_throughput
 from app.run_logs.facts import GIB_MIB, MOST_RANKS, MOST_STEPS, Facts, LoggedRun, Reading
 from app.run_logs.launch_environment import read_launch
 from app.run_logs.megatron_arguments import ArgumentReader, Arguments
-from app.run_logs.megatron_words import say_arguments
+from app.run_logs.megatron_words import MOST_STAGES, say_arguments
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import INTEGER, NUMBER
 from app.run_logs.steady import Interval
@@ -45,7 +45,6 @@ _OVERRULED: Final = (
     "recompute_modules",
     "sequence_parallel",
 )
-MOST_STAGES: Final = 10_000
 _OWN_DEGREES: Final = frozenset({"model_parallel_size_of_each_op", "data_parallel_size_of_each_op"})
 
 

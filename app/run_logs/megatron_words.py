@@ -17,6 +17,7 @@ from typing import Any, Final
 from app.run_logs.facts import Facts
 
 LARGEST: Final = 10**9
+MOST_STAGES: Final = 10_000
 _CONTEXT_KINDS: Final = (("a2a", "all-to-all"), ("p2p", "ring"), ("all", "all-gather"))
 _FP8_RECIPES: Final = {
     "delayed": "tensorwise",
@@ -243,6 +244,8 @@ def _chunks(words: ArgumentWords, facts: Facts, pipeline: int) -> None:
 
 def _uneven(words: ArgumentWords, layers: int, stages: int, first: int | None, last: int | None) -> list[int] | None:
     """Layers of each stage where the ends have fewer: as stated, or counted as one layer for embedding and loss."""
+    if stages > MOST_STAGES:
+        return None
     if first or last:
         middle = stages - bool(first) - bool(last)
         rest = layers - (first or 0) - (last or 0)
@@ -252,7 +255,7 @@ def _uneven(words: ArgumentWords, layers: int, stages: int, first: int | None, l
     embedding = words.on("account_for_embedding_in_pipeline_split")
     loss = words.on("account_for_loss_in_pipeline_split")
     each, remainder = divmod(layers + embedding + loss, stages)
-    if remainder or each == 0 or stages > LARGEST // 10**5:
+    if remainder or each == 0:
         return None
     split = [each] * stages
     split[0] -= embedding

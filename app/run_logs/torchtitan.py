@@ -248,7 +248,7 @@ class _Run:
             facts.say("strategy.micro_batch_size", local // micro_batches if micro_batches else None)
             facts.say("strategy.pipeline_schedule", _SCHEDULES.get(kind))
             facts.say("strategy.virtual_pipeline_size", max(1, chunks // stages))
-            if sorted(self._chunks) == list(range(chunks)):
+            if chunks == len(self._chunks) == max(self._chunks, default=0) + 1:
                 facts.say("strategy.layers_per_stage", [self._chunks[index] for index in range(chunks)])
             else:
                 facts.ask("strategy.layers_per_stage")
