@@ -29,6 +29,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from app.schemas.clusters import UNION_TAGS
+from app.services.advice import StrategyInvalid
 from app.services.memory_models import CannotServe, MemoryModelNotFound
 from app.services.run_checks import RunKeyConflict, RunsNotLogged, RunsRefused
 from app.services.runs import RunNotFound
@@ -100,6 +101,7 @@ TABLE: Final[tuple[tuple[type[Exception], int, str, str], ...]] = (
     (InvalidInput, 422, "invalid-request", "The request breaks a rule"),
     (RequestValidationError, 422, "invalid-request", "The request breaks a rule"),
     (RunsRefused, 422, "invalid-request", "The request breaks a rule"),
+    (StrategyInvalid, 422, "invalid-strategy", "The strategy breaks a rule"),
     (RunKeyConflict, 409, "key-conflict", "The key belongs to another run"),
     (RunNotFound, 404, "run-not-found", "There is no such run"),
     (SearchNotFound, 404, "search-not-found", "There is no such search"),
@@ -168,8 +170,8 @@ def _listed(request: Request, error: Exception) -> Response:
     path = request.url.path
     if isinstance(error, InvalidInput):
         return _invalid(path, slug, title, [_field_error(("body", *error.loc), error.code, error.message)], 1)
-    if isinstance(error, RunsNotLogged):
-        # All of them: whoever logs many runs needs to know every bad one.
+    if isinstance(error, RunsNotLogged | StrategyInvalid):
+        # All of them: whoever logs many runs needs to know every bad one, and every rule that a strategy breaks.
         listed = [_field_error(("body", *found.loc), found.code, found.message) for found in error.errors]
         return _invalid(path, slug, title, listed, len(listed), status=status)
     if isinstance(error, RequestValidationError):

@@ -27,7 +27,7 @@ from cost_models.strategy import FloatColumn, StrategyTable
 from cost_models.units import GIB
 
 REPEATED_DEVIATION: Final = 0.01
-"""Of log(peak of a later step / observed peak) of the same job: what the allocator's timing and unequal batches move."""
+"""Of log(peak of a later step / observed peak) of one job: what the allocator's timing and unequal batches move."""
 GROWING_DEVIATION: Final = 0.05
 """The same while memory still grows: how far it will is not known."""
 GROWTH_PER_LOG_MEMORY: Final = 2.0
@@ -204,6 +204,8 @@ def observe(
         seen_required = required + (allocated - 1.0) * min(figures["allocated"], required)
     else:
         seen_required = required * allocated
+    # The job runs: whatever was predicted of it fits the card.
+    seen_required = min(seen_required, problem.cluster.capacity_bytes)
     return ObservedCorrections(base, observation, seen_required / required, allocated, reserved, device, required)
 
 

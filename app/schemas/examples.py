@@ -169,6 +169,25 @@ RUN_OUT_OF_MEMORY: Final[dict[str, Any]] = {
     "unknown": ["optimizer"],
 }
 """Llama 2 7B with adapters on one A100 of 40 GB (tutorials/resource-tables.md of LitGPT)."""
+MICRO_BATCH: Final[dict[str, Any]] = {
+    "model": HF_MODEL,
+    "cluster": {"preset": "dgx-h100", "nodes": 1},
+    "workload": {"sequence_length": 8192, "global_batch_size": 64, "precision": "bf16", "optimizer": "adamw"},
+    "strategy": {
+        "framework": "fsdp2",
+        "zero_stage": 3,
+        "micro_batch_size": 1,
+        "activation_checkpointing": "full",
+        "compile": True,
+    },
+    "observed": [
+        {"seconds": 30, "allocated_gib": 20.1, "reserved_gib": 24.4, "device_gib": 26.0},
+        {"seconds": 60, "allocated_gib": 20.4, "reserved_gib": 24.9, "device_gib": 26.5},
+        {"seconds": 90, "allocated_gib": 20.4, "reserved_gib": 24.9, "device_gib": None},
+        {"seconds": 120, "allocated_gib": 20.4, "reserved_gib": 24.9, "device_gib": 26.5},
+    ],
+    "memory_confidence": 0.9,
+}
 PROBLEM: Final[dict[str, Any]] = {
     "type": "urn:paraplan:problem:invalid-request",
     "title": "The request breaks a rule",
