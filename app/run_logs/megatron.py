@@ -3,9 +3,10 @@
 Sources: NVIDIA/Megatron-LM `megatron/training/training.py` (`training_log`: one line an interval, "elapsed time per
 iteration (ms)" averaged over it) and `megatron/training/utils.py` (`report_memory`: `torch.cuda` figures over 2^20,
 printed once, after the first interval, by the ranks of data-parallel rank 0, without a newline of their own, so that
-two records may share a line). bigscience-workshop/Megatron-DeepSpeed prints "(s)". Version 1 printed the memory
-without a rank, from rank 0. DeepSpeed's `see_memory_usage` (rank 0, GiB, resets the peaks) counts after the first
-iteration only: what it says before is the set-up.
+two records may share a line; with `--log-device-memory-used` also what NVML says is used).
+bigscience-workshop/Megatron-DeepSpeed prints "(s)". Version 1 printed the memory without a rank, from rank 0.
+DeepSpeed's `see_memory_usage` (rank 0, GiB, resets the peaks) counts after the first iteration only: what it says
+before is the set-up.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _MEMORY: Final = re.compile(
     r"(?:\(?after (\d{1,9}) iterations\)? )?memory \(MB\) \| allocated: " + NUMBER + r" \| max allocated: " + NUMBER
     # The last figures of a line that was cut off are not read; those before them are whole.
     + r"(?: \| reserved: " + NUMBER + r")?(?: \| max reserved: " + NUMBER + r")?"
+    r"(?: \| total device memory used: " + NUMBER + r")?"
 )  # fmt: skip
 _PADDED: Final = re.compile(r"padded vocab \(size: " + INTEGER)
 _OVERRULED: Final = (
@@ -129,7 +131,7 @@ class _MegatronLog:
         self._last_iteration = iteration
 
     def _memory(self, found: re.Match[str]) -> Iterator[LoggedRun]:
-        printed, stage, staged_rank, after, _, allocated, _, reserved = found.groups()
+        printed, stage, staged_rank, after, _, allocated, _, reserved, device = found.groups()
         rank = printed or staged_rank
         if not after and not self._steps:
             return
@@ -146,6 +148,7 @@ class _MegatronLog:
                 stage=int(stage) if stage else None,
                 allocated_gib=float(allocated) / GIB_MIB,
                 reserved_gib=float(reserved) / GIB_MIB if reserved else None,
+                device_gib=float(device) / GIB_MIB if device else None,
             )
         )
 

@@ -176,6 +176,15 @@ def test_a_memory_record_that_comes_again_is_another_run() -> None:
     assert [run.readings[0].allocated_gib for run in runs] == [2.0, 1.0]
 
 
+def test_what_the_device_shows() -> None:
+    line = (
+        "[Rank 0] (after 2 iterations) memory (MB) | allocated: 1024.00 | max allocated: 2048.00 | reserved: 3072.00 | "
+        "max reserved: 3072.00 | total device memory used: 4096.00\n"
+    )
+    (run,) = read_megatron([line])
+    assert run.readings == (Reading(rank=0, allocated_gib=2.0, reserved_gib=3.0, device_gib=4.0),)
+
+
 def test_a_plan_by_operator_asks_for_its_degrees() -> None:
     lines = [
         "------------------------ arguments ------------------------\n",
