@@ -1,4 +1,4 @@
-"""A worker whose searches take as many steps and seconds as their request says.
+"""A worker whose searches take as many steps and seconds as their request says, and whose trainings learn nothing.
 
 Each step reports one trial; steps that an earlier attempt has stored are not repeated.
 """
@@ -71,4 +71,4 @@ def _trial(number: int) -> Trial:
 if __name__ == "__main__":
     settings = Settings()
     configure_logging(settings)
-    run_worker(settings, solve_slowly, name=new_worker_name())
+    run_worker(settings, solve_slowly, name=new_worker_name(), training_module="tests.integration.slow_training")

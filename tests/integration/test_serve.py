@@ -40,7 +40,7 @@ def client(sqlite_url: str, settings: Settings) -> Iterator[Client]:
 
 @pytest.fixture
 def server(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
-    environment = os.environ | {"PARAPLAN_DATABASE_URL": settings.database_url}
+    environment = os.environ | {"PARAPLAN_DATABASE_URL": settings.database_url, "PARAPLAN_WORKER_TRAINS": "false"}
     process = subprocess.Popen([sys.executable, "-m", "app", "serve", "--port", "0"], env=environment)
     yield process
     if process.poll() is None:

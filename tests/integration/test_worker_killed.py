@@ -19,7 +19,7 @@ on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 @pytest.fixture
 def settings(database_url: str) -> Settings:
-    return Settings(database_url=database_url, lease_seconds=1.0, heartbeat_seconds=0.1)
+    return Settings(database_url=database_url, lease_seconds=1.0, heartbeat_seconds=0.1, worker_trains=False)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from app.settings import Settings
 
 SLOW_WORKER = ("-m", "tests.integration.slow_worker")
 REAL_WORKER = ("-m", "app", "worker")
+GIVEN = {"database_url", "lease_seconds", "heartbeat_seconds", "worker_trains"}
+"""Settings that a worker has from its test."""
 GIVE_UP_SECONDS = 60.0
 """Not a limit on speed: only so that a search that never ends fails its test."""
 
@@ -55,8 +57,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def worker(settings: Settings, command: tuple[str, ...] = SLOW_WORKER) -> Iterator[subprocess.Popen[bytes]]:
     """A worker process; stopped at the end unless the test has ended it."""
     environment = os.environ | {
-        f"PARAPLAN_{name.upper()}": str(value)
-        for name, value in settings.model_dump(include={"database_url", "lease_seconds", "heartbeat_seconds"}).items()
+        f"PARAPLAN_{name.upper()}": str(value) for name, value in settings.model_dump(include=GIVEN).items()
     }
     process = subprocess.Popen([sys.executable, *command], env=environment)
     try:
