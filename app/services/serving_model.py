@@ -102,15 +102,19 @@ class ServingModel:
         with self._database.read() as session:
             artifact = MemoryModelRepository(session).artifact(number)
         if artifact is None:
+            self._refuse(number, "there is no stored model of it")
             return
         try:
             corrections = self._load(artifact, version=number)
         except CostModelError as refusal:
-            self._refused.add(number)
-            self._on_refusal()
-            log.error("memory_model_refused", memory_model_version=number, reason=str(refusal))
+            self._refuse(number, str(refusal))
             return
         self._loaded[number] = corrections
         for old in list(self._loaded)[:-KEPT_VERSIONS]:
             del self._loaded[old]
         log.info("memory_model_loaded", memory_model_version=number)
+
+    def _refuse(self, number: int, reason: str) -> None:
+        self._refused.add(number)
+        self._on_refusal()
+        log.error("memory_model_refused", memory_model_version=number, reason=reason)
