@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect, text
+from sqlalchemy import inspect, select, text
 
 from app.db import migrate
-from app.db.base import Base
+from app.db.base import Base, utc_now
+from app.db.models import Job, Search
 from app.db.session import Database
 from migrations.filters import include_name
 
@@ -54,6 +55,21 @@ def test_up_and_down_and_up_again(empty_database_url: str, open_database: OpenDa
     assert inspect(database.engine).get_table_names() == [migrate.VERSION_TABLE]
     migrate.upgrade(database.engine)
     assert differences(database) == []
+
+
+def test_what_a_database_holds_outlives_its_new_tables(database: Database) -> None:
+    with database.write() as session:
+        search = Search(created_at=utc_now(), request={}, request_sha256="0" * 64)
+        session.add(search)
+        session.flush()
+        kept = Job(kind="search", search_id=search.id, max_attempts=3, created_at=utc_now(), schedule="s", slot="1")
+        session.add_all([kept, Job(kind="retrain", max_attempts=3, created_at=utc_now())])
+    migrate.downgrade(database.engine, "0001")
+    migrate.upgrade(database.engine)
+    assert differences(database) == []
+    with database.read() as session:
+        (job,) = session.scalars(select(Job))
+        assert (job.id, job.search_id, job.slot, job.memory_model_version) == (kept.id, search.id, "1", None)
 
 
 def test_upgrade_of_a_current_database_changes_nothing(database: Database) -> None:

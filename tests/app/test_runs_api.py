@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -28,6 +29,14 @@ def both(database_url: str, tmp_path: Path) -> Iterator[TestClient]:
     """A client over each database."""
     settings = Settings(database_url=database_url, queue_url=f"sqlite:///{tmp_path / 'queue.db'}", rate_limit="")
     with TestClient(create_app(settings)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def refusing(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client for all tests in which nothing is ever logged."""
+    path = shutil.copy(migrated_sqlite, tmp_path_factory.mktemp("refused-runs") / "paraplan.db")
+    with TestClient(create_app(Settings(database_url=f"sqlite:///{path}", rate_limit=""))) as client:
         yield client
 
 
@@ -216,44 +225,44 @@ BAD: list[tuple[Place, Any, Place, str]] = [
 class TestBadRuns:
     @pytest.mark.parametrize(("path", "value", "place", "code"), BAD)
     def test_the_field_and_the_rule_are_named(
-        self, client: TestClient, path: Place, value: Any, place: Place, code: str
+        self, refusing: TestClient, path: Place, value: Any, place: Place, code: str
     ) -> None:
         bad = changed(RUN, path, value)
-        assert places(client, bad) == [(place, code)]
-        assert places(client, [RUN_OUT_OF_MEMORY, bad]) == [((1, *place), code)]
+        assert places(refusing, bad) == [(place, code)]
+        assert places(refusing, [RUN_OUT_OF_MEMORY, bad]) == [((1, *place), code)]
 
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-    def test_numbers_are_finite(self, client: TestClient, number: str) -> None:
+    def test_numbers_are_finite(self, refusing: TestClient, number: str) -> None:
         text = json.dumps(RUN).replace("47.65", number)
-        answer = client.post("/v1/runs", content=text, headers={"content-type": "application/json"})
+        answer = refusing.post("/v1/runs", content=text, headers={"content-type": "application/json"})
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["loc"] == ["body", "measured", "peak_reserved_gib"]
 
-    def test_every_bad_run_is_named(self, client: TestClient) -> None:
+    def test_every_bad_run_is_named(self, refusing: TestClient) -> None:
         bad = RUN | {"measured": {"step_seconds": 0}}
         body = [RUN if index % 2 else bad for index in range(1000)]
         expected = [((index, "measured", "step_seconds"), "greater_than") for index in range(0, 1000, 2)]
-        assert places(client, body) == expected
-        answer = client.post("/v1/runs", json=body).json()
+        assert places(refusing, body) == expected
+        answer = refusing.post("/v1/runs", json=body).json()
         assert answer["detail"] == "body.0.measured.step_seconds: Input should be greater than 0 (and 499 more)"
 
-    def test_a_run_with_endless_errors_is_named_all_the_same(self, client: TestClient) -> None:
+    def test_a_run_with_endless_errors_is_named_all_the_same(self, refusing: TestClient) -> None:
         body = [RUN | {f"x{number}": 0 for number in range(100)}, RUN | {"y": 0}]
-        found = places(client, body)
+        found = places(refusing, body)
         assert len(found) == 11
         assert found[-1] == ((1, "y"), "extra_forbidden")
 
-    def test_the_list_has_a_length(self, client: TestClient) -> None:
-        assert places(client, []) == [((), "too_short")]
-        assert places(client, [RUN] * 10_001) == [((), "too_long")]
+    def test_the_list_has_a_length(self, refusing: TestClient) -> None:
+        assert places(refusing, []) == [((), "too_short")]
+        assert places(refusing, [RUN] * 10_001) == [((), "too_long")]
 
     @pytest.mark.parametrize("body", [None, 7, "run", [7], [[RUN]]])
-    def test_a_run_is_an_object(self, client: TestClient, body: Any) -> None:
-        assert {code for _, code in places(client, body)} <= {"model_type", "missing"}
+    def test_a_run_is_an_object(self, refusing: TestClient, body: Any) -> None:
+        assert {code for _, code in places(refusing, body)} <= {"model_type", "missing"}
 
-    def test_the_body_has_a_size(self, client: TestClient) -> None:
+    def test_the_body_has_a_size(self, refusing: TestClient) -> None:
         body = b"[" + b" " * 32 * 2**20 + b"]"
-        answer = client.post("/v1/runs", content=body, headers={"content-type": "application/json"})
+        answer = refusing.post("/v1/runs", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 413
 
 
