@@ -12,6 +12,7 @@ from app.db import migrate
 from app.main import create_app
 from app.schemas.examples import ESTIMATE, SEARCH
 from app.settings import Settings
+from tests.app.trainings import FakeTrain, log_runs
 from tests.http_service import Work
 
 
@@ -71,3 +72,19 @@ class TestMetrics:
     def test_scored_strategies(self, client: TestClient) -> None:
         client.post("/v1/estimates", json=ESTIMATE)
         assert samples(client, "paraplan_estimates_total") == {(): len(ESTIMATE["strategies"])}
+
+    def test_what_is_learned(self, client: TestClient, http_app: FastAPI, work: Work) -> None:
+        assert samples(client, "paraplan_memory_model_serving_version") == {}
+        assert samples(client, "paraplan_memory_model_training_seconds") == {}
+        client.post("/v1/memory-models")
+        work(train=FakeTrain())
+        client.post("/v1/memory-models")
+        work(train=FakeTrain(promote=False))
+        log_runs(http_app.state.database, 2)
+        assert samples(client, "paraplan_memory_model_serving_version") == {(): 1}
+        assert samples(client, "paraplan_memory_model_training_seconds")[()] >= 0
+        by_state = samples(client, "paraplan_memory_models")
+        assert {state: count for state, count in by_state.items() if count} == {("serving",): 1, ("kept",): 1}
+        assert set(by_state) == {("queued",), ("running",), ("serving",), ("archived",), ("kept",), ("failed",)}
+        assert (samples(client, "paraplan_runs"), samples(client, "paraplan_runs_since_training")) == ({(): 2}, {(): 2})
+        assert samples(client, "paraplan_memory_models_refused_total") == {(): 0}

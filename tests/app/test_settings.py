@@ -37,12 +37,19 @@ def test_the_queue_lies_beside_the_database_unless_told_otherwise(database: str,
         ("queue_url", "amqp://h"),
         ("lease_seconds", 0.9),
         ("purge_cron", "daily"),
+        ("purge_cron", ""),
+        ("retrain_cron", "61 * * * *"),
+        ("retrain_after_runs", -1),
         ("port", 70_000),
     ],
 )
 def test_bad_values_are_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError):
         Settings(**{name: value})
+
+
+def test_no_clock_for_trainings() -> None:
+    assert Settings(retrain_cron="").retrain_cron == ""
 
 
 def test_the_environment_is_read_with_its_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
