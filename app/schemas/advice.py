@@ -14,7 +14,7 @@ from app.schemas.models import ModelInput
 from app.schemas.strategies import Strategy
 from app.schemas.workloads import Workload
 
-MAX_SAMPLES = 20_000
+MAX_SAMPLES = 10_000
 Gib = Annotated[float, Field(ge=0, le=100_000)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.memory_snapshots.opcodes import check_plain
@@ -46,6 +46,7 @@ class HasState:
         self.value = 1
 
 
+@settings(max_examples=50)
 @given(PLAIN, st.integers(2, 5))
 def test_plain_values_come_back(value: Any, protocol: int) -> None:
     assert load_plain(pickle.dumps(value, protocol)) == value
@@ -57,6 +58,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         load_plain(b"\x80\x04" + data)
 
 
+@settings(max_examples=50)
 @given(PLAIN, st.integers(2, 5), st.data())
 def test_damaged_pickles_are_read_or_refused(value: Any, protocol: int, data: st.DataObject) -> None:
     damaged = bytearray(pickle.dumps(value, protocol))
