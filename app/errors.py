@@ -222,8 +222,14 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """All methods of all routes at the path: the router itself names those of the first match only."""
+    """All methods of all routes at the path: the router itself names those of the first match only.
+
+    A path that is written out is not also one with a parameter (OpenAPI, "Path Templating Matching").
+    """
     paths: Mapping[str, Mapping[str, Any]] = request.app.openapi()["paths"]
+    written_out = paths.get(request.url.path)
+    if written_out is not None:
+        return sorted(method.upper() for method in written_out)
     found = {
         method.upper()
         for template, operations in paths.items()

@@ -226,6 +226,10 @@ class TestBadRequests:
             answer = client.post(PATH, content=b"junk", headers={"Content-Type": "multipart/form-data; boundary=b"})
             assert answer.status_code == 401
 
+    def test_other_methods(self, client: TestClient) -> None:
+        answer = client.put(PATH, content=b"x")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
     def test_files_over_the_limit(self, settings: Settings) -> None:
         small = create_app(settings.model_copy(update={"max_upload_bytes": 1000}))
         with TestClient(small) as client:
