@@ -83,6 +83,8 @@ class ServingModel:
             return Served(None)
         corrections = self.version(number)
         if corrections is None:
+            if self._last_good is None:
+                self._last_good = self._served_before()
             return Served(self._last_good, refused=number)
         self._last_good = corrections
         return Served(corrections)
@@ -97,6 +99,12 @@ class ServingModel:
             if number not in self._loaded and number not in self._refused:
                 self._read(number)
             return self._loaded.get(number)
+
+    def _served_before(self) -> Corrections | None:
+        """What served last, for a process that was not there then."""
+        with self._database.read() as session:
+            archived = MemoryModelRepository(session).archived_versions()
+        return next((found for number in archived if (found := self.version(number)) is not None), None)
 
     def _read(self, number: int) -> None:
         with self._database.read() as session:

@@ -142,6 +142,15 @@ def test_a_corrupted_version_is_said_once_and_the_last_good_one_goes_on(database
     assert serving.current().version == 3
 
 
+def test_a_process_that_starts_with_a_corrupted_version_serves_the_last_good_one(database: Database) -> None:
+    store_version(database, 1, version_of())
+    store_version(database, 2, version_of())
+    store_version(database, 3, version_of(), corrupted=True)
+    store_version(database, 4, version_of(), corrupted=True)
+    served = ServingModel(database).current()
+    assert (served.version, served.refused) == (2, 4)
+
+
 def test_a_corrupted_first_version_leaves_the_formulas(database: Database) -> None:
     store_version(database, 1, version_of(), corrupted=True)
     served = ServingModel(database).current()
