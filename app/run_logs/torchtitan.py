@@ -25,7 +25,7 @@ from app.run_logs.steady import Interval
 from app.run_logs.torchtitan_config import ConfigReader, say_config
 
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
-_STEP: Final = re.compile(r"\bstep: {1,12}(\d{1,9})  loss: .{0,120}?memory: {1,6}" + NUMBER + r"GiB")
+_STEP: Final = re.compile(r"(?<!validate )\bstep: {1,12}(\d{1,9})  loss: .{0,120}?memory: {1,6}" + NUMBER + r"GiB")
 _BATCH: Final = re.compile(
     r"with local batch size " + INTEGER + r", global batch size " + INTEGER
     + r"(?:, gradient[_ ]accumulation[_ ]steps:? " + INTEGER + r")?, sequence length " + INTEGER
