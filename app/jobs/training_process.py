@@ -25,8 +25,8 @@ from app.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-NICENESS = 10
-"""Half way down: what users wait for goes first."""
+NICENESS = 5
+"""A third of the share of what users wait for, where a core is short (Linux: weight 335 to 1,024)."""
 STOP_SECONDS = 5.0
 
 
