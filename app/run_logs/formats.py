@@ -77,7 +77,7 @@ def recognise(lines: Iterable[bytes]) -> str:
             first = False
             if text.lstrip().startswith('{"') or text.strip() == "{":
                 return "jsonl"
-            if re.match(r"\"?[a-z_]+(?:\.[a-z_]+)?\"?,", text) and "measured." in text:
+            if re.match(r"\"?[a-z_]+(?:\.[a-z_]+)*\"?,", text) and "measured." in text:
                 return "csv"
         for line in log_lines([raw]):
             deepspeed = deepspeed or _DEEPSPEED.search(line) is not None
