@@ -69,7 +69,7 @@ class Score:
     @property
     def required_bytes(self) -> FloatColumn:
         """(v,) what must fit on the stage that needs most."""
-        return self.memory.most_required_bytes
+        return self.fit.required_bytes
 
 
 def score(

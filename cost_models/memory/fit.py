@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Fit:
     error: ErrorDistribution
     """Of `required_bytes`."""
 
-    @property
+    @cached_property
     def oom_probability(self) -> FloatColumn:
         """P(required > capacity)."""
         return self.error.exceedance(np.log(self.capacity_bytes / self.required_bytes))
