@@ -117,8 +117,8 @@ def _plain(model: LearnedCorrections) -> dict[str, Any]:
             "seen": [[framework, *seen] for framework, seen in memory.seen.items()],
             "bases": [{"sentence": basis.sentence, "errors": basis.errors} for basis in memory.bases],
             "on_cluster": [[*key, basis] for key, basis in memory.on_cluster.items()],
-            "on_framework": [[framework, basis] for framework, basis in memory.on_framework.items()],
-            "anywhere": memory.anywhere,
+            "on_framework": [[*key, basis] for key, basis in memory.on_framework.items()],
+            "anywhere": [[device, basis] for device, basis in memory.anywhere.items()],
         },
         "times": {
             "between": times.between,
@@ -145,8 +145,8 @@ def _memory_model(plain: Mapping[str, Any]) -> MemoryModel:
         seen={framework: (float(least), float(most)) for framework, least, most in plain["seen"]},
         bases=tuple(Basis(str(basis["sentence"]), _array(basis["errors"])) for basis in plain["bases"]),
         on_cluster={(framework, cluster): basis for framework, cluster, basis in plain["on_cluster"]},
-        on_framework=dict(plain["on_framework"]),
-        anywhere=plain["anywhere"],
+        on_framework={(framework, device, eager): basis for framework, device, eager, basis in plain["on_framework"]},
+        anywhere=dict(plain["anywhere"]),
     )
 
 

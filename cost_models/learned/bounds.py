@@ -1,7 +1,7 @@
 """One-sided bounds from what predictions of unseen runs missed by: weighted conformal quantiles, tabulated.
 
-e = log(measured / corrected) of calibration rows. Rows of one group are alike, and a group that was run a thousand
-times weighs as much as one that was run ten times (arXiv 1809.07441: a group is drawn first, then a row of it). The
+e = log(measured / corrected) of calibration rows. Rows of one group are alike: a group is drawn first, then a row of it
+(arXiv 1809.07441), and one that was run a thousand times weighs hardly more than one that was run a hundred times. The
 level of a row is the weight up to it over the total weight and that of one row more, the one to be predicted (arXiv
 1904.06019, weighted conformal prediction).
 """
@@ -31,10 +31,11 @@ LEAST_SCALE: Final = 0.01
 """Of a tail: the allocator's blocks alone move a peak by a per cent."""
 
 
-def balanced_weights(group: IntColumn) -> FloatColumn:
-    """(n,) weights that add up to one, the same for every group and within a group the same for every row."""
+def group_weights(group: IntColumn, rows_to_count: float = 0.0) -> FloatColumn:
+    """(n,) weights that add up to one: within a group every row the same, groups n / (n + rows_to_count)."""
     _, which, count = np.unique(group, return_inverse=True, return_counts=True)
-    weights: FloatColumn = 1.0 / (count[which] * len(count))
+    of_group = count / (count + rows_to_count)
+    weights: FloatColumn = (of_group / of_group.sum() / count)[which]
     return weights
 
 

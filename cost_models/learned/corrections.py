@@ -39,7 +39,7 @@ class LearnedCorrections:
         """
         model, fullest = self.peak_memory, memory.fullest
         cluster = model.cluster_number(problem.cluster.identity)
-        basis = np.array([model.basis(framework, cluster) for framework in range(_FRAMEWORKS)])[table.framework]
+        basis = self._basis(problem, table)
         figures = stage_figures(memory, fullest)
         if model.generic is None and not model.own:
             factors = np.ones((len(table), 3))
@@ -66,9 +66,7 @@ class LearnedCorrections:
     def requirement_range(self, problem: Problem, table: StrategyTable, memory_confidence: float) -> RequirementRange:
         """From the ranges that corrections are kept in, and the bounds of the bases: nothing is predicted."""
         model = self.peak_memory
-        cluster = model.cluster_number(problem.cluster.identity)
-        basis = np.array([model.basis(framework, cluster) for framework in range(_FRAMEWORKS)])[table.framework]
-        margin = self._error(table, basis).bound(memory_confidence)
+        margin = self._error(table, self._basis(problem, table)).bound(memory_confidence)
         ranges = np.exp([model.range(framework) for framework in range(_FRAMEWORKS)])[table.framework]
         return RequirementRange(
             least=np.minimum(ranges[:, 0], 1.0) * margin * (1.0 - _ROUNDING),
@@ -86,6 +84,14 @@ class LearnedCorrections:
                 runs[framework] = found.runs
         which = table.framework
         return TimeCorrection(factor=factor[which], runs=runs[which], deviation=deviation[which])
+
+    def _basis(self, problem: Problem, table: StrategyTable) -> IntColumn:
+        """(n,) index of the best basis of each strategy, -1: the formulas alone."""
+        model, eager = self.peak_memory, problem.workload.attention == "eager"
+        cluster = model.cluster_number(problem.cluster.identity)
+        of_framework = [model.basis(framework, cluster, eager=eager) for framework in range(_FRAMEWORKS)]
+        basis: IntColumn = np.array(of_framework, dtype=np.int64)[table.framework]
+        return basis
 
     def _error(self, table: StrategyTable, basis: IntColumn) -> ErrorDistribution:
         """Of the bases; formulas alone have the error that their framework states."""

@@ -17,7 +17,7 @@ from cost_models.learned.features import SCHEMA
 from cost_models.learned.generic import evenly
 from cost_models.learned.peak_memory import OthersFit, fit_memory, fit_on_others, fit_on_own
 from cost_models.learned.runs import MemoryRows, TimeRows, TrainingRuns
-from cost_models.learned.scores import Scored, figures, joined, score
+from cost_models.learned.scores import Scored, figures, group_figures, joined, score
 from cost_models.learned.step_time import fit_step_time
 from cost_models.strategy import BoolColumn, IntColumn
 
@@ -44,6 +44,9 @@ def evaluate(runs: TrainingRuns, *, now: datetime, known: BoolColumn | None = No
     """
     seconds = now.timestamp()
     requests = None if known is None else runs.known_requests(known)
+    # Where all families together find no use for a generic correction, there is none to judge in the folds either;
+    # where they do, each fold chooses it anew without its group.
+    generic = fit_on_others(runs.memory).generic is not None
     return {
         "schema": SCHEMA,
         "runs": len(runs),
@@ -51,15 +54,21 @@ def evaluate(runs: TrainingRuns, *, now: datetime, known: BoolColumn | None = No
         "out_of_memory": int(runs.memory.censored.sum()),
         "step_times": len(runs.time),
         "skipped": {"records": len(runs.skipped), "reasons": _reasons(runs)},
-        "candidate": _grouped(runs, None, seconds),
-        "serving": None if requests is None else _grouped(runs, requests, seconds),
-        "learning_curve": learning_curve(runs, now_seconds=seconds),
+        "generic_correction": generic,
+        "candidate": _grouped(runs, None, seconds, generic=generic),
+        "serving": None if requests is None else _grouped(runs, requests, seconds, generic=generic),
+        "learning_curve": learning_curve(runs, now_seconds=seconds, generic=generic),
         "step_time": time_errors(runs, now_seconds=seconds),
     }
 
 
 def learning_curve(
-    runs: TrainingRuns, *, now_seconds: float, own_runs: tuple[int, ...] = OWN_RUNS, draws: int = DRAWS
+    runs: TrainingRuns,
+    *,
+    now_seconds: float,
+    own_runs: tuple[int, ...] = OWN_RUNS,
+    draws: int = DRAWS,
+    generic: bool = True,
 ) -> list[dict[str, Any]]:
     """Families as if they were new clusters that log k runs, drawn at random; their other rows are scored."""
     rows = runs.memory
@@ -68,7 +77,7 @@ def learning_curve(
     lines = []
     for family in largest[counts[largest] >= FEWEST_ROWS].tolist():
         mine = rows.origin.family == family
-        others = fit_on_others(rows.take(~mine))
+        others = fit_on_others(rows.take(~mine), generic=generic)
         requests = np.unique(rows.origin.request[mine & ~rows.censored])
         for count in own_runs:
             if count > len(requests) // 2:
@@ -77,7 +86,10 @@ def learning_curve(
                 score_with_own(others, rows, mine, requests[chosen], runs.clusters, now_seconds=now_seconds)
                 for chosen in _draws(len(requests), count, draws)
             ]
-            lines.append({"family": runs.families[family], "own_runs": count} | _line(joined(parts)))
+            together = joined(parts)
+            lines.append(
+                {"family": runs.families[family], "own_runs": count} | group_figures(together, ~together.rows.censored)
+            )
     return lines
 
 
@@ -134,17 +146,23 @@ def _log_factors(runs: TrainingRuns, mine: IntColumn, logged: IntColumn, left: I
     return np.array([factors[key].log_factor if key in factors else 0.0 for key in keys])
 
 
-def _grouped(runs: TrainingRuns, requests: IntColumn | None, now_seconds: float) -> dict[str, Any]:
+def _grouped(runs: TrainingRuns, requests: IntColumn | None, now_seconds: float, *, generic: bool) -> dict[str, Any]:
     """Figures by both groupings; with `requests` of models that are fitted on these only."""
     origin = runs.memory.origin
     return {
-        "model_shape": _unseen(runs, origin.shape, runs.shapes, requests, now_seconds),
-        "source": _unseen(runs, origin.family, runs.families, requests, now_seconds),
+        "model_shape": _unseen(runs, origin.shape, runs.shapes, requests, now_seconds, generic=generic),
+        "source": _unseen(runs, origin.family, runs.families, requests, now_seconds, generic=generic),
     }
 
 
 def _unseen(
-    runs: TrainingRuns, group: IntColumn, names: tuple[str, ...], requests: IntColumn | None, now_seconds: float
+    runs: TrainingRuns,
+    group: IntColumn,
+    names: tuple[str, ...],
+    requests: IntColumn | None,
+    now_seconds: float,
+    *,
+    generic: bool,
 ) -> dict[str, Any] | None:
     rows = runs.memory
     if len(np.unique(group)) < 2:
@@ -153,7 +171,8 @@ def _unseen(
     fold, scored_rows = _folds(group), evenly(group, MOST_ROWS_OF_GROUP)
     parts, groups = [], []
     for number in range(int(fold.max()) + 1):
-        model = fit_memory(rows.take(known & (fold != number)), runs.clusters, now_seconds=now_seconds)
+        fitted = rows.take(known & (fold != number))
+        model = fit_memory(fitted, runs.clusters, now_seconds=now_seconds, generic=generic)
         left = scored_rows[fold[scored_rows] == number]
         parts.append(score(model, rows.take(left)))
         groups.append(group[left])
@@ -172,19 +191,6 @@ def _folds(group: IntColumn) -> IntColumn:
 def _draws(size: int, count: int, draws: int) -> list[IntColumn]:
     generator = np.random.default_rng(SEED)
     return [generator.permutation(size)[:count] for _ in range(draws if count else 1)]
-
-
-def _line(scored: Scored) -> dict[str, float | int]:
-    ran = ~scored.rows.censored
-    miss, ratio = scored.miss[ran], scored.rows.log_ratio[ran]
-    bound = scored.bound(0.95)[ran]
-    return {
-        "rows": int(ran.sum()),
-        "median_error": float(np.median(np.abs(np.expm1(-miss)))),
-        "analytical_median_error": float(np.median(np.abs(np.expm1(-ratio)))),
-        "under_rate": float(np.mean(miss > bound)),
-        "overshoot": float(np.mean(np.expm1(bound - miss))),
-    }
 
 
 def _reasons(runs: TrainingRuns) -> Mapping[str, int]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.architecture import FeedForward, ModelArchitecture
 from cost_models.problem import Problem
 from cost_models.results import MEMORY_PARTS, MemoryEstimate
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable, dtype_bytes
@@ -45,10 +46,14 @@ FEATURES: Final = (
     "offloaded states",
     "first stage",
     "last stage",
+    "log2 (1 + experts)",
+    "latent attention",
+    "layer norm",
+    "gated feed-forward",
     "framework",
 )
 """Columns of `stage_features`, in order."""
-FRAMEWORK_COLUMN: Final = FEATURES.index("framework")
+
 SCHEMA: Final = hashlib.sha256(json.dumps([*FEATURES, *STATISTICS]).encode()).hexdigest()[:16]
 """Names, order and units: a model fitted on others is refused."""
 _METHODS: Final = {"lora": 1.0, "qlora": 2.0}
@@ -80,12 +85,22 @@ def stage_features(
         table.offloads_states,
         stages.first[stage_rows],
         stages.last[stage_rows],
+        *_kind(problem.model),
         table.framework,
     )
     features = np.empty((len(table), len(FEATURES)))
     for index, column in enumerate(columns):
         features[:, index] = column
     return features
+
+
+def _kind(model: ModelArchitecture) -> tuple[float, float, float, float]:
+    """What the blocks are made of, not how large they are."""
+    experts = [block.experts.experts for block in model.blocks if block.experts is not None]
+    plain = [block.feed_forward for block in model.blocks if block.experts is None]
+    gated = any(part.gated for part in plain if isinstance(part, FeedForward)) if plain else True
+    latent = any(block.attention.latent is not None for block in model.blocks)
+    return np.log2(1.0 + max(experts, default=0)), float(latent), float(model.norm == "layernorm"), float(gated)
 
 
 def stage_figures(memory: MemoryEstimate, stage_rows: IntColumn) -> FloatColumn:

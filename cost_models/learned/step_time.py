@@ -2,7 +2,7 @@
 
     y    log(measured / predicted) of a run
     m    median of y over the runs of one cluster and framework, each weighed by how recent it is
-    s2   variance of y within a cluster and framework
+    s2   variance of y within this cluster and framework, its own and the usual one
     t2   variance of m between them
     factor = exp(m t2 / (t2 + s2 / n))      empirical Bayes: Efron and Morris, JASA 70, 1975
 
@@ -30,6 +30,8 @@ _MEDIAN_VARIANCE: Final = np.pi / 2
 """Variance of a median over that of a mean, of normal variables."""
 _LEAST_DEVIATION: Final = 0.02
 """Of repeated runs: steady steps of one setting vary by about this from day to day."""
+_SPREAD_RUNS: Final = 4.0
+"""How many runs of its own the usual spread within a cluster is worth."""
 _FEWEST_GROUPS: Final = 3
 """From which a variance between groups is taken."""
 _USUAL_BETWEEN: Final = 0.2
@@ -82,7 +84,10 @@ def fit_step_time(rows: TimeRows, clusters: tuple[str, ...], *, now_seconds: flo
     factors = {}
     for at, middle, count in zip(members, medians, effective, strict=True):
         if origin.logged[at[0]]:
-            noise = within**2 * _MEDIAN_VARIANCE / count
+            # Its own spread, as far as it has enough runs to show one.
+            own = float(np.median(np.abs(rows.log_ratio[at] - middle))) * _MEDIAN_TO_DEVIATION
+            spread = (_SPREAD_RUNS * within**2 + count * own**2) / (_SPREAD_RUNS + count)
+            noise = spread * _MEDIAN_VARIANCE / count
             share = between**2 / (between**2 + noise)
             key = (clusters[origin.cluster[at[0]]], int(origin.framework[at[0]]))
             factors[key] = TimeFactor(float(share * middle), float(np.sqrt(share * noise)), len(at))
