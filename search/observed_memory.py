@@ -4,8 +4,9 @@ The ratio of observed to predicted holds for this job; of a neighbour it holds t
 by. Between runs of one job that differ in micro-batch and checkpointing only (2,730 pairs of the public runs of
 nanotron and LitGPT), the ratios differ by a standard deviation of 0.17 x sqrt(|log of what is predicted of one over the
 other|): 0.08 at 0.17, 0.11 at 0.37, 0.15 at 0.75, 0.21 at 1.4. These frameworks' predictions of unseen jobs deviate by
-0.12, so that the variance grows with twice the square of that; it never exceeds that of an unseen prediction, which
-needs no observation.
+0.12, so that the variance grows with twice the square of that, up to a factor of e: there the errors of the two
+predictions are independent, and what is left is their difference. Over these pairs the median error falls from 15 % to
+7 % (nanotron) and from 5 % to 3 % (LitGPT) with the observation, and the bound at 0.9 holds for 88 % of them.
 """
 
 from __future__ import annotations
@@ -158,13 +159,13 @@ class ObservedCorrections:
         distance = np.abs(np.log(required / self.job_required_bytes))
         own = GROWING_DEVIATION if self.observation.growth_bytes_per_s > 0 else REPEATED_DEVIATION
         unseen = unseen_deviation(before.error)
-        variance = own**2 + GROWTH_PER_LOG_MEMORY * unseen**2 * distance
+        variance = own**2 + GROWTH_PER_LOG_MEMORY * unseen**2 * np.minimum(distance, 1.0)
         return MemoryCorrection(
             allocated=before.allocated * self.allocated,
             reserved=before.reserved * self.reserved,
             device=before.device * self.device,
             required=before.required * self.required,
-            error=NormalError(np.minimum(np.sqrt(variance), np.maximum(unseen, own))),
+            error=NormalError(np.sqrt(variance)),
             basis=np.zeros(len(table), dtype=np.int64),
             bases=(BASIS,),
         )
