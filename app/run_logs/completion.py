@@ -232,6 +232,9 @@ def _missing(run: LoggedRun, record: Mapping[str, Any], context: Mapping[str, An
         held = record.get(section)
         if not isinstance(held, Mapping) or held.get(name) is None:
             hint = f" (it says {run.gpus} GPUs in all)" if run.gpus and path in CLUSTER[:2] else ""
+            device = run.sections.get("software", {}).get("device")
+            if device and path == ("cluster", "gpu"):
+                hint = f" (it names {device!r}, whose memory is not that of a GPU of the catalog by that name)"
             yield _ask(path, hint + ("" if path in REQUIRED_BY_CONTRACT else _or_unknown(name)))
     if not record.get("measured"):
         message = (

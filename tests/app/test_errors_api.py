@@ -18,7 +18,7 @@ MIB = 2**20
 
 
 class TestRouting:
-    @pytest.mark.parametrize("path", ["/nope", "/v1", "/v1/searches/", "/v1/runs", "/static/nope"])
+    @pytest.mark.parametrize("path", ["/nope", "/v1", "/v1/searches/", "/v1/runs/", "/static/nope"])
     def test_unknown_addresses(self, client: TestClient, path: str) -> None:
         answer = client.get(path)
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")

@@ -9,6 +9,7 @@ import pytest
 from app.run_logs.completion import complete
 from app.run_logs.errors import ImportRefused
 from app.run_logs.facts import LoggedRun
+from app.run_logs.torchtitan import read_torchtitan
 from tests.app.run_logs.excerpts import read_log
 
 CLUSTER = {"gpus_per_node": 2, "gpu": "v100-sxm2-32gb"}
@@ -156,6 +157,17 @@ def test_a_model_that_agrees_may_be_named() -> None:
 @pytest.mark.parametrize("section", ["model", "cluster", "workload", "strategy", "measured", "software"])
 def test_sections_are_objects(section: str) -> None:
     assert (f"context.{section}", "object_type") in refusals(run_of("megatron_2021.log"), {section: 5})
+
+
+def test_a_device_that_the_catalog_does_not_have_is_named() -> None:
+    lines = [
+        "[titan] 2025-08-21 10:15:00,966 - root - INFO - CUDA capacity: NVIDIA H100 with 95.00GiB memory\n",
+        "[titan] 2025-08-21 10:15:28,674 - root - INFO - step:  1  loss: 12.0  memory: 53.94GiB(56.78%)  tps: 296\n",
+    ]
+    with pytest.raises(ImportRefused) as refused:
+        complete(next(read_torchtitan(lines)), {}, every_stage=False)
+    (message,) = [error.message for error in refused.value.errors if error.loc == ("context", "cluster", "gpu")]
+    assert "'NVIDIA H100'" in message
 
 
 def test_a_run_without_a_figure_asks_for_one() -> None:
