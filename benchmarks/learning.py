@@ -158,7 +158,7 @@ def _print_reliability(unseen: dict[str, Scored]) -> None:
     family = together.rows.origin.family[ran]
     names = np.unique(family)
     print(
-        "\nreliability on unseen families (families weigh the same): probability that the peak is above a room, share seen"
+        "\nreliability on unseen families (families weigh the same): chance that a peak is above a room, share seen"
     )
     for risk in RISKS:
         above = (together.miss > together.bound(1.0 - risk))[ran]

@@ -113,8 +113,8 @@ def _plain(model: LearnedCorrections) -> dict[str, Any]:
         "memory": {
             "clusters": list(memory.clusters),
             "generic": None if memory.generic is None else dict(vars(memory.generic)),
-            "own": [{"framework": framework} | vars(own) for framework, own in memory.own.items()],
-            "seen": [[framework, *seen] for framework, seen in memory.seen.items()],
+            "own": [{"key": list(key)} | vars(own) for key, own in memory.own.items()],
+            "seen": [[*key, *seen] for key, seen in memory.seen.items()],
             "bases": [{"sentence": basis.sentence, "errors": basis.errors} for basis in memory.bases],
             "on_cluster": [[*key, basis] for key, basis in memory.on_cluster.items()],
             "on_framework": [[*key, basis] for key, basis in memory.on_framework.items()],
@@ -139,10 +139,10 @@ def _memory_model(plain: Mapping[str, Any]) -> MemoryModel:
         clusters=tuple(plain["clusters"]),
         generic=None if generic is None else Generic(**generic),
         own={
-            own["framework"]: OwnRuns(**{name: _array(own[name]) for name in own if name != "framework"})
+            tuple(own["key"]): OwnRuns(**{name: _array(own[name]) for name in own if name != "key"})
             for own in plain["own"]
         },
-        seen={framework: (float(least), float(most)) for framework, least, most in plain["seen"]},
+        seen={(framework, cluster): (float(least), float(most)) for framework, cluster, least, most in plain["seen"]},
         bases=tuple(Basis(str(basis["sentence"]), _array(basis["errors"])) for basis in plain["bases"]),
         on_cluster={(framework, cluster): basis for framework, cluster, basis in plain["on_cluster"]},
         on_framework={(framework, device, eager): basis for framework, device, eager, basis in plain["on_framework"]},

@@ -67,7 +67,8 @@ class LearnedCorrections:
         """From the ranges that corrections are kept in, and the bounds of the bases: nothing is predicted."""
         model = self.peak_memory
         margin = self._error(table, self._basis(problem, table)).bound(memory_confidence)
-        ranges = np.exp([model.range(framework) for framework in range(_FRAMEWORKS)])[table.framework]
+        cluster = model.cluster_number(problem.cluster.identity)
+        ranges = np.exp([model.range(framework, cluster) for framework in range(_FRAMEWORKS)])[table.framework]
         return RequirementRange(
             least=np.minimum(ranges[:, 0], 1.0) * margin * (1.0 - _ROUNDING),
             most=np.maximum(ranges[:, 1], 1.0) * margin * (1.0 + _ROUNDING),

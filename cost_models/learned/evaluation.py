@@ -15,10 +15,12 @@ import numpy as np
 
 from cost_models.learned.features import SCHEMA
 from cost_models.learned.generic import evenly
+from cost_models.learned.monotonicity import monotonicity
 from cost_models.learned.peak_memory import OthersFit, fit_memory, fit_on_others, fit_on_own
 from cost_models.learned.runs import MemoryRows, TimeRows, TrainingRuns
 from cost_models.learned.scores import Scored, figures, group_figures, joined, score
 from cost_models.learned.step_time import fit_step_time
+from cost_models.learned.training import train
 from cost_models.strategy import BoolColumn, IntColumn
 
 OWN_RUNS: Final = (0, 5, 10, 20, 50, 100)
@@ -28,6 +30,8 @@ TIME_RUNS: Final = 10
 DRAWS: Final = 3
 MOST_ROWS_OF_GROUP: Final = 150
 """That are scored of each group, drawn evenly over its own: a dense sweep costs no more than a paper's table."""
+MOST_GROUPS: Final = 40
+"""That are scored, the largest."""
 MOST_FOLDS: Final = 8
 """Groups are left out together beyond so many."""
 MOST_FAMILIES: Final = 8
@@ -46,7 +50,8 @@ def evaluate(runs: TrainingRuns, *, now: datetime, known: BoolColumn | None = No
     requests = None if known is None else runs.known_requests(known)
     # Where all families together find no use for a generic correction, there is none to judge in the folds either;
     # where they do, each fold chooses it anew without its group.
-    generic = fit_on_others(runs.memory).generic is not None
+    model = train(runs, version=0, now=now)
+    generic = model.peak_memory.generic is not None
     return {
         "schema": SCHEMA,
         "runs": len(runs),
@@ -59,6 +64,7 @@ def evaluate(runs: TrainingRuns, *, now: datetime, known: BoolColumn | None = No
         "serving": None if requests is None else _grouped(runs, requests, seconds, generic=generic),
         "learning_curve": learning_curve(runs, now_seconds=seconds, generic=generic),
         "step_time": time_errors(runs, now_seconds=seconds),
+        "monotonicity": monotonicity(model),
     }
 
 
@@ -109,9 +115,15 @@ def score_with_own(
     drawn = own[~mine | own]
     at = np.where(drawn, now_seconds, fitted.origin.at_seconds)
     origin = replace(fitted.origin, logged=fitted.origin.logged | drawn, at_seconds=at)
-    model = fit_on_own(others, replace(fitted, origin=origin), clusters, now_seconds=now_seconds)
     left = np.flatnonzero(mine & ~own)
-    return score(model, rows.take(left[evenly(np.zeros(len(left), dtype=np.int64), MOST_ROWS_OF_GROUP)]))
+    asked = rows.take(left[evenly(np.zeros(len(left), dtype=np.int64), MOST_ROWS_OF_GROUP)])
+    mined = replace(fitted, origin=origin)
+    return score(fit_on_own(others, mined, clusters, now_seconds=now_seconds, asked=asked_about(asked)), asked)
+
+
+def asked_about(rows: MemoryRows) -> frozenset[tuple[int, int]]:
+    """Frameworks and clusters of some rows."""
+    return frozenset(zip(rows.origin.framework.tolist(), rows.origin.cluster.tolist(), strict=True))
 
 
 def time_errors(runs: TrainingRuns, *, now_seconds: float) -> dict[str, Any]:
@@ -169,11 +181,14 @@ def _unseen(
         return None
     known = np.ones(len(rows), dtype=np.bool_) if requests is None else np.isin(rows.origin.request, requests)
     fold, scored_rows = _folds(group), evenly(group, MOST_ROWS_OF_GROUP)
+    largest = np.argsort(-np.bincount(group), kind="stable")[:MOST_GROUPS]
+    scored_rows = scored_rows[np.isin(group[scored_rows], largest)]
     parts, groups = [], []
     for number in range(int(fold.max()) + 1):
         fitted = rows.take(known & (fold != number))
-        model = fit_memory(fitted, runs.clusters, now_seconds=now_seconds, generic=generic)
         left = scored_rows[fold[scored_rows] == number]
+        asked = asked_about(rows.take(left))
+        model = fit_memory(fitted, runs.clusters, now_seconds=now_seconds, generic=generic, asked=asked)
         parts.append(score(model, rows.take(left)))
         groups.append(group[left])
     return figures(joined(parts), np.concatenate(groups), names)

@@ -3,13 +3,14 @@
     y      log(measured / analytical) less the generic correction, of a logged run
     z      its features, each over its length (LENGTHS)
     k      exp(-|z - z'|^2 / 2)
-    K      S T (LEVEL + NEAR k) + noise on the diagonal
+    K      S (LEVEL + NEAR k) + noise on the diagonal
     S      1 where the same statistic was measured, else STATISTICS_ALIKE
-    T      1 on the same cluster, CLUSTERS_ALIKE on another with the same framework, 0 with another framework
 
-The level is what is off everywhere, k what is off near a run and comes to nothing far from all of them. With no run
-the answer is 0, with few it is shrunk toward 0: the prior of every term has mean 0. Runs that agree with none like them
-have a larger noise (errors of Student's t, by iterated weights): one job that shared its card spoils no neighbour.
+One fit for each cluster and framework: runs of other clusters have no part in it, with one an unseen family of public
+runs came out up to 2.6 times worse for those of the same framework elsewhere. The level is what is off everywhere, k
+what is off near a run and comes to nothing far from all of them. With no run the answer is 0, with few it is shrunk
+toward 0: the prior of every term has mean 0. Runs that agree with none like them have a larger noise (errors of
+Student's t, by iterated weights): one job that shared its card spoils no neighbour.
 
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equations 2.23 and 5.12. The figures are
 round values from the middle of those that did well when each family of public runs was left out in turn
@@ -28,8 +29,8 @@ from cost_models.learned.features import FEATURES, STATISTICS
 from cost_models.learned.runs import MemoryRows
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn
 
-MOST_ROWS: Final = 400
-"""Of one framework: the latest of each cluster in turn. Each row of a table is compared with all of them."""
+MOST_ROWS: Final = 240
+"""Of one cluster and framework, the latest: each row of a table is compared with all of them."""
 LEVEL: Final = 0.07**2
 NEAR: Final = 0.30**2
 """Prior variances: of all runs of a cluster together, and of runs that are alike."""
@@ -47,7 +48,6 @@ what the prior allows would be learned from noise."""
 PREFERENCE: Final = 0.05
 """For the scale 1: another must be better by this share of the error for each e-fold that it is away."""
 STATISTICS_ALIKE: Final = 0.9
-CLUSTERS_ALIKE: Final = 0.2
 _NORMAL: Final = NormalDist()
 
 
@@ -71,25 +71,18 @@ _USED: Final = np.flatnonzero(np.isfinite(LENGTHS))
 
 @dataclass(frozen=True)
 class OwnRuns:
-    """Runs of one framework that were logged to this service, and what each of them adds to a prediction."""
+    """Runs of one cluster and framework that were logged to this service, and what each adds to a prediction."""
 
     points: FloatColumn
     """(p, f) features over their lengths."""
-    cluster: IntColumn
-    """(p,) index into the model's clusters."""
-    everywhere: FloatColumn
-    """(3,) level of the framework, by STATISTICS."""
-    on_cluster: FloatColumn
-    """(c, 3) level of each cluster besides."""
+    level: FloatColumn
+    """(3,) by STATISTICS."""
     near: FloatColumn
     """(p, 3) weight of each point, by STATISTICS."""
 
-    def predict(self, features: FloatColumn, cluster: int) -> FloatColumn:
-        """(n, 3) log corrections of strategies on a cluster (-1: one that has logged nothing), by STATISTICS."""
-        weights = self.near * np.where(self.cluster == cluster, NEAR, CLUSTERS_ALIKE * NEAR)[:, None]
-        answer: FloatColumn = _closeness(_scaled(features), self.points) @ weights + self.everywhere
-        if cluster >= 0:
-            answer += self.on_cluster[cluster]
+    def predict(self, features: FloatColumn) -> FloatColumn:
+        """(n, 3) log corrections of strategies, by STATISTICS."""
+        answer: FloatColumn = _closeness(_scaled(features), self.points) @ self.near + self.level
         return answer
 
 
@@ -106,21 +99,18 @@ class OwnFit:
     """(m,) prediction of each used row from all others."""
 
 
-def fit_own_runs(rows: MemoryRows, residual: FloatColumn, weights: FloatColumn, clusters: int) -> OwnFit:
-    """Fit logged rows of one framework; `weights` (m,) divide the noise. At most MOST_ROWS rows: see `latest`.
+def fit_own_runs(rows: MemoryRows, residual: FloatColumn, weights: FloatColumn) -> OwnFit:
+    """Fit logged rows of one cluster and framework; `weights` (m,) divide the noise. At most MOST_ROWS: see `latest`.
 
     A run that ran out of memory has a part where the prediction from the others is below what it shows, and then as
     what it must have needed on average, given that it was more. Where it agrees with them it is left out: a lower bound
     that is kept anyway teaches nothing, and as a measured figure it would pull the prediction down.
     """
-    points, cluster, statistic = _scaled(rows.features), rows.origin.cluster, rows.statistic
+    points, statistic, request = _scaled(rows.features), rows.statistic, rows.origin.request
     alike = np.where(statistic[:, None] == statistic, 1.0, STATISTICS_ALIKE)
-    together = np.where(cluster[:, None] == cluster, 1.0, CLUSTERS_ALIKE)
-    prior = alike * together * (LEVEL + NEAR * _closeness(points, points))
-    noise, request = NOISE / weights, rows.origin.request
-    values, used = residual.copy(), ~rows.censored
-    scale = _scale(prior, noise, values, used, request)
-    kriging = _Kriging.of(scale**2 * prior, noise, values, used)
+    prior = alike * (LEVEL + NEAR * _closeness(points, points))
+    noise, values, used = NOISE / weights, residual.copy(), ~rows.censored
+    scale, kriging = _best_scale(prior, noise, values, used, request)
     if rows.censored.any():
         told = scale**2 * prior @ kriging.alpha
         used = used | (residual > told)
@@ -128,25 +118,19 @@ def fit_own_runs(rows: MemoryRows, residual: FloatColumn, weights: FloatColumn, 
         kriging = _Kriging.of(scale**2 * prior, noise, values, used)
     of_statistic = np.where(statistic[:, None] == np.arange(len(STATISTICS)), 1.0, STATISTICS_ALIKE)
     per_point = scale**2 * kriging.alpha[:, None] * of_statistic
-    on_cluster = np.zeros((clusters, len(STATISTICS)))
-    np.add.at(on_cluster, cluster, (1.0 - CLUSTERS_ALIKE) * LEVEL * per_point)
-    everywhere = CLUSTERS_ALIKE * LEVEL * per_point.sum(axis=0)
-    own = OwnRuns(points[used], cluster[used], everywhere, on_cluster, per_point[used])
+    own = OwnRuns(points[used], LEVEL * per_point.sum(axis=0), NEAR * per_point[used])
     return OwnFit(own, used, values, _left_out(kriging, values, request))
 
 
 def latest(rows: MemoryRows) -> IntColumn:
-    """At most MOST_ROWS rows: the latest of each cluster, clusters in turn."""
+    """At most MOST_ROWS rows, the latest; of equally late ones spread evenly."""
     if len(rows) <= MOST_ROWS:
         return np.arange(len(rows))
     at = np.nan_to_num(rows.origin.at_seconds, nan=-np.inf)
-    newest = np.lexsort((np.arange(len(rows)), -at))
-    cluster = rows.origin.cluster[newest]
-    turn = np.empty(len(rows), dtype=np.int64)
-    for number in np.unique(cluster):
-        members = cluster == number
-        turn[members] = np.arange(int(members.sum()))
-    chosen: IntColumn = np.sort(newest[np.argsort(turn, kind="stable")[:MOST_ROWS]])
+    oldest = np.partition(at, len(rows) - MOST_ROWS)[len(rows) - MOST_ROWS]
+    newer, tied = np.flatnonzero(at > oldest), np.flatnonzero(at == oldest)
+    spread = np.linspace(0, len(tied) - 1, MOST_ROWS - len(newer)).astype(np.int64)
+    chosen: IntColumn = np.sort(np.concatenate([newer, tied[spread]]))
     return chosen
 
 
@@ -172,31 +156,48 @@ class _Kriging:
     alpha: FloatColumn
     """(m,) weight of each row, 0 where it is not used."""
 
+    weights: FloatColumn
+    """(u,) what each counts, 1 unless it agrees with none like it."""
+
     @classmethod
-    def of(cls, prior: FloatColumn, noise: FloatColumn, values: FloatColumn, used: BoolColumn) -> _Kriging:
+    def of(
+        cls,
+        prior: FloatColumn,
+        noise: FloatColumn,
+        values: FloatColumn,
+        used: BoolColumn,
+        weights: FloatColumn | None = None,
+    ) -> _Kriging:
+        """Fit; `weights` (u,) are found by iteration where they are not given."""
         at = np.flatnonzero(used)
         covariance, said = prior[np.ix_(at, at)], values[at]
-        weights = np.ones(len(at))
-        for _ in range(ROUNDS + 1):
-            inverse: FloatColumn = np.linalg.inv(covariance + np.diag(noise[at] / weights)).astype(np.float64)
+        rounds = ROUNDS if weights is None else 0
+        counted = np.ones(len(at)) if weights is None else weights
+        for left in range(rounds, -1, -1):
+            inverse: FloatColumn = np.linalg.inv(covariance + np.diag(noise[at] / counted)).astype(np.float64)
             of_used = inverse @ said
-            off = of_used / np.diag(inverse) / OUTLIER
-            weights = np.minimum((FREEDOM + 1.0) / (FREEDOM + np.square(off)), 1.0)
+            if left:
+                off = of_used / np.diag(inverse) / OUTLIER
+                counted = np.minimum((FREEDOM + 1.0) / (FREEDOM + np.square(off)), 1.0)
         alpha = np.zeros(len(values))
         alpha[at] = of_used
-        return cls(at, inverse, alpha)
+        return cls(at, inverse, alpha, counted)
 
 
-def _scale(prior: FloatColumn, noise: FloatColumn, values: FloatColumn, used: BoolColumn, request: IntColumn) -> float:
-    """The one of SCALES with which runs that are left out are predicted best."""
-    best, least = SCALES[0], np.inf
+def _best_scale(
+    prior: FloatColumn, noise: FloatColumn, values: FloatColumn, used: BoolColumn, request: IntColumn
+) -> tuple[float, _Kriging]:
+    """The one of SCALES with which runs that are left out are predicted best, and its fit."""
+    best = (SCALES[0], _Kriging.of(prior, noise, values, used))
+    least, weights = np.inf, best[1].weights
     if not used.any():
         return best
     for scale in SCALES:
-        left_out = _left_out(_Kriging.of(scale**2 * prior, noise, values, used), values, request)
-        error = float(np.mean(np.abs(values - left_out)[used])) * (1.0 + PREFERENCE * abs(np.log(scale)))
+        kriging = _Kriging.of(scale**2 * prior, noise, values, used, weights)
+        off = np.abs(values - _left_out(kriging, values, request))[used]
+        error = float(np.mean(off)) * (1.0 + PREFERENCE * abs(np.log(scale)))
         if error < least:
-            best, least = scale, error
+            best, least = (scale, kriging), error
     return best
 
 
@@ -216,9 +217,11 @@ def _left_out(kriging: _Kriging, values: FloatColumn, request: IntColumn) -> Flo
     Rows that are not used are not told apart from their values.
     """
     left_out = values.copy()
-    of_used = request[kriging.used]
-    for number in np.unique(of_used):
+    of_used, alpha = request[kriging.used], kriging.alpha[kriging.used]
+    off = alpha / np.diag(kriging.inverse)
+    numbers, count = np.unique(of_used, return_counts=True)
+    for number in numbers[count > 1]:  # a request of which several statistics were measured
         block = np.flatnonzero(of_used == number)
-        rows = kriging.used[block]
-        left_out[rows] -= np.linalg.solve(kriging.inverse[np.ix_(block, block)], kriging.alpha[rows])
+        off[block] = np.linalg.solve(kriging.inverse[np.ix_(block, block)], alpha[block])
+    left_out[kriging.used] -= off
     return left_out

@@ -55,10 +55,10 @@ class MemoryModel:
     clusters: tuple[str, ...]
     """That logged runs; the indices of `own` point here."""
     generic: Generic | None
-    own: Mapping[int, OwnRuns]
-    """By framework."""
-    seen: Mapping[int, tuple[float, float]]
-    """By framework: range of log ratios that its corrections are kept in, 0 included."""
+    own: Mapping[tuple[int, int], OwnRuns]
+    """By framework and cluster."""
+    seen: Mapping[tuple[int, int], tuple[float, float]]
+    """The same: range of log ratios that corrections are kept in, 0 included."""
     bases: tuple[Basis, ...]
     on_cluster: Mapping[tuple[int, int], int]
     """Basis by framework and cluster."""
@@ -85,9 +85,9 @@ class MemoryModel:
         """(k,) log(measured / corrected) at LEVELS; without a basis what the formulas are taken to miss by."""
         return normal_table(BEHAVIOURS[framework].memory_error) if basis < 0 else self.bases[basis].errors
 
-    def range(self, framework: int) -> tuple[float, float]:
-        """Within what log corrections of a framework lie."""
-        least, most = self.seen.get(framework, (0.0, 0.0))
+    def range(self, framework: int, cluster: int) -> tuple[float, float]:
+        """Within what log corrections lie."""
+        least, most = self.seen.get((framework, cluster), (0.0, 0.0))
         if self.generic is not None:
             share = self.generic.share
             least, most = min(least, share * self.generic.least), max(most, share * self.generic.most)
@@ -96,19 +96,23 @@ class MemoryModel:
     def predict(self, features: FloatColumn, framework: IntColumn, cluster: int) -> FloatColumn:
         """(n, 3) log corrections by STATISTICS."""
         answer = np.zeros((len(features), 3)) if self.generic is None else self.generic.predict(features)
-        for number, own in self.own.items():
-            rows = np.flatnonzero(framework == number)
-            if len(rows):
-                answer[rows] += own.predict(features[rows], cluster)
         for number in np.unique(framework).tolist():
-            rows = np.flatnonzero(framework == number)
-            answer[rows] = np.clip(answer[rows], *self.range(number))
+            if (own := self.own.get((number, cluster))) is not None:
+                rows = np.flatnonzero(framework == number)
+                answer[rows] = np.clip(answer[rows] + own.predict(features[rows]), *self.range(number, cluster))
         return answer
 
 
-def fit_memory(rows: MemoryRows, clusters: tuple[str, ...], *, now_seconds: float, generic: bool = True) -> MemoryModel:
-    """Fit all parts. `clusters`: names that `rows.origin.cluster` points to."""
-    return fit_on_own(fit_on_others(rows, generic=generic), rows, clusters, now_seconds=now_seconds)
+def fit_memory(
+    rows: MemoryRows,
+    clusters: tuple[str, ...],
+    *,
+    now_seconds: float,
+    generic: bool = True,
+    asked: frozenset[tuple[int, int]] | None = None,
+) -> MemoryModel:
+    """Fit all parts. `clusters`: names that `rows.origin.cluster` points to; the others as in the two steps of it."""
+    return fit_on_own(fit_on_others(rows, generic=generic), rows, clusters, now_seconds=now_seconds, asked=asked)
 
 
 @dataclass(frozen=True)
@@ -131,25 +135,34 @@ def fit_on_others(rows: MemoryRows, *, generic: bool = True) -> OthersFit:
     return OthersFit(fitted.generic, told, told.log_ratio - fitted.left_out)
 
 
-def fit_on_own(others: OthersFit, rows: MemoryRows, clusters: tuple[str, ...], *, now_seconds: float) -> MemoryModel:
-    """The whole model: what was logged to this service on top of the generic part."""
+def fit_on_own(
+    others: OthersFit,
+    rows: MemoryRows,
+    clusters: tuple[str, ...],
+    *,
+    now_seconds: float,
+    asked: frozenset[tuple[int, int]] | None = None,
+) -> MemoryModel:
+    """The whole model: what was logged to this service on top of the generic part. `asked`: frameworks and clusters
+    that will be asked about, None: all."""
     generic, bases = others.generic, _Bases(others.rows, others.errors)
-    own: dict[int, OwnRuns] = {}
-    seen: dict[int, tuple[float, float]] = {}
-    for framework in np.unique(rows.origin.framework[rows.origin.logged]).tolist():
-        logged = rows.take(rows.origin.logged & (rows.origin.framework == framework))
+    own: dict[tuple[int, int], OwnRuns] = {}
+    seen: dict[tuple[int, int], tuple[float, float]] = {}
+    mine = rows.take(rows.origin.logged)
+    for framework, cluster in np.unique(np.stack([mine.origin.framework, mine.origin.cluster], 1), axis=0).tolist():
+        if asked is not None and (framework, cluster) not in asked:
+            continue
+        logged = mine.take((mine.origin.framework == framework) & (mine.origin.cluster == cluster))
         logged = logged.take(latest(logged))
         base = np.zeros((len(logged), 3)) if generic is None else generic.predict(logged.features)
         residual = logged.log_ratio - base[np.arange(len(logged)), logged.statistic]
-        weights = recency_weights(logged.origin.at_seconds, now_seconds)
-        fitted = fit_own_runs(logged, residual, weights, len(clusters))
-        own[framework] = fitted.own
-        values = fitted.values[fitted.used]
-        seen[framework] = (float(values.min(initial=0.0)), float(values.max(initial=0.0)))
-        error, origin = (fitted.values - fitted.left_out)[fitted.used], logged.origin.take(fitted.used)
-        for cluster in np.unique(origin.cluster).tolist():
-            at = origin.cluster == cluster
-            bases.add_own(framework, cluster, clusters[cluster], error[at], origin.request[at])
+        fitted = fit_own_runs(logged, residual, recency_weights(logged.origin.at_seconds, now_seconds))
+        own[framework, cluster] = fitted.own
+        # Of the whole correction, as it is bounded: the generic part included.
+        total = (fitted.values + logged.log_ratio - residual)[fitted.used]
+        seen[framework, cluster] = (float(total.min(initial=0.0)), float(total.max(initial=0.0)))
+        error, request = (fitted.values - fitted.left_out)[fitted.used], logged.origin.request[fitted.used]
+        bases.add_own(framework, cluster, clusters[cluster], error, request)
     return MemoryModel(
         clusters=clusters,
         generic=generic,

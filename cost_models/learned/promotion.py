@@ -18,6 +18,8 @@ GROUP_NO_WORSE: Final = 1.2
 """Of the compared median error of any group that is listed."""
 LEAST_ERROR: Final = 0.01
 """Below which errors are not told apart."""
+DEEPEST_FALL: Final = 0.01
+"""Of what is required, at twice the micro-batch."""
 GROUPINGS: Final = ("model_shape", "source")
 _WORDS: Final = {"model_shape": "unseen model shapes", "source": "unseen sources"}
 
@@ -45,6 +47,8 @@ def decide(report: Mapping[str, Any]) -> Decision:
         _judge_errors(_WORDS[grouping], found, serving, against, spoken)
     if not spoken and not against:
         against.append("fewer than two groups of runs with a measured peak: nothing to judge it by")
+    if (fall := report["monotonicity"]["deepest_fall"]) > DEEPEST_FALL:
+        against.append(f"memory falls by up to {fall:.1%} where the micro-batch is doubled")
     return Decision(not against, tuple(against or spoken))
 
 
