@@ -209,9 +209,7 @@ def _http(request: Request, error: Exception) -> Response:
     status, path = error.status_code, request.url.path
     if status == http.HTTPStatus.BAD_REQUEST:
         # The framework's answer to a body that it cannot decode (not UTF-8, nested too deeply): bad input too.
-        form = request.headers.get("content-type", "").lower().startswith("multipart/")
-        code, kind = ("multipart_invalid", "multipart") if form else ("json_invalid", "JSON")
-        error_of_body = _field_error(("body",), code, f"the body is not valid {kind}")
+        error_of_body = _field_error(("body",), "json_invalid", "the body is not valid JSON")
         return _invalid(path, "invalid-request", TABLE[0][3], [error_of_body], 1)
     slug, title = HTTP_PROBLEMS[status]
     headers = dict(error.headers or {})

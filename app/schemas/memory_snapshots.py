@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from fastapi import UploadFile
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from app.schemas.base import RequestModel, ResponseModel
+from app.schemas.base import ResponseModel
 
-
-class MemorySnapshotUpload(RequestModel):
-    """A multipart form."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    file: UploadFile = Field(description="A pickle of `torch.cuda.memory._dump_snapshot`, up to 512 MiB.")
+FORM: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["file"],
+    "additionalProperties": False,
+    "properties": {
+        "file": {
+            "type": "string",
+            "format": "binary",
+            "description": "A pickle of `torch.cuda.memory._dump_snapshot`, up to 512 MiB.",
+        },
+    },
+}
+"""The multipart body, as OpenAPI describes it: it is read after the key is checked, not by the framework before."""
 
 
 class Fragmentation(ResponseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -51,7 +52,7 @@ FORM: Final[dict[str, Any]] = {
             "type": "string",
             "contentMediaType": "application/json",
             "description": "A RunRecord without what the file says; for a file of several runs also a list of as many.",
-            "example": None,
+            "example": json.dumps(CONTEXT),
         },
         "stages": {
             "type": "string",

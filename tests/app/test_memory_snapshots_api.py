@@ -66,8 +66,10 @@ def test_what_is_no_snapshot_is_refused(client: TestClient, content: bytes) -> N
 
 
 def test_the_file_is_required_and_alone(client: TestClient) -> None:
-    assert client.post("/v1/memory-snapshots", data={"file": "text"}).status_code == 422
-    assert client.post("/v1/memory-snapshots", json={}).status_code == 422
+    empty = client.post("/v1/memory-snapshots", files={"other": ("", b"")}, data={})
+    assert empty.json()["errors"][0]["loc"] == ["body", "other"]
+    text = client.post("/v1/memory-snapshots", files={"file": (None, b"text")})
+    assert (text.status_code, text.json()["errors"][0]["code"]) == (422, "file_type")
     answer = post(client, snapshot(), device="0")
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["loc"] == ["body", "device"]
@@ -77,9 +79,20 @@ def test_a_form_that_is_none(client: TestClient) -> None:
     headers = {"content-type": "multipart/form-data"}
     answer = client.post("/v1/memory-snapshots", content=b"--x", headers=headers)
     assert answer.status_code == 422
-    assert answer.json()["errors"] == [
-        {"loc": ["body"], "code": "multipart_invalid", "message": "the body is not valid multipart"}
-    ]
+    [error] = answer.json()["errors"]
+    assert (error["loc"], error["code"]) == (["body"], "multipart_invalid")
+
+
+def test_media_types_and_other_sites(client: TestClient) -> None:
+    assert client.post("/v1/memory-snapshots", json={}).status_code == 415
+    files = {"file": ("snapshot.pickle", snapshot())}
+    assert client.post("/v1/memory-snapshots", files=files, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+
+
+def test_a_key_is_needed_before_the_form_is_looked_at(sqlite_url: str) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    with TestClient(create_app(Settings(database_url=sqlite_url, host="0.0.0.0"))) as client:
+        assert client.post("/v1/memory-snapshots", content=b"junk", headers=headers).status_code == 401
 
 
 def test_too_large_a_file(migrated_sqlite: Path) -> None:
