@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.torch_steps.models import Dims
@@ -15,6 +16,7 @@ LLAMA_8B = Dims(8, 4096, 32, 8, 14336, 128256)
 WIDE_HEAD = Dims(2, 2048, 16, 16, 8192, 256000)
 NARROW_HEAD = Dims(2, 2048, 16, 16, 8192, 50257)
 LLAMA_70B = Dims(10, 8192, 64, 8, 28672, 128256)
+MIXTURE = {"experts": 32, "experts_per_token": 4, "expert_ffn_hidden_size": 1024}
 
 
 def cases() -> Iterator[Step]:
@@ -23,6 +25,10 @@ def cases() -> Iterator[Step]:
     yield from _replicated()
     yield from _partitioned()
     yield from _heads()
+    yield from _pipelines()
+    yield from _fused_losses()
+    yield from _mixtures()
+    yield from _adapted()
 
 
 def _sharded() -> Iterator[Step]:
@@ -93,3 +99,58 @@ def _heads() -> Iterator[Step]:
                 ("autocast", {}),
             ):
                 yield Step(f"head-{vocabulary}-{kernels}-{name}", dims, 8192, 1, {**fields, **dtypes})
+
+
+def _pipelines() -> Iterator[Step]:
+    def step(name: str, dims: Dims, length: int, micro_batches: int, layers: list[int], **strategy: Any) -> Step:
+        """`layers` of each chunk; 8 data-parallel ranks."""
+        pipeline, rank = strategy.pop("pipeline", 2), strategy.pop("rank", 0)
+        fields = {"framework": "fsdp2", "pipeline_parallel_size": pipeline, "layers_per_stage": layers}
+        if len(layers) > pipeline:
+            fields |= {"virtual_pipeline_size": len(layers) // pipeline, "pipeline_schedule": "interleaved"}
+        whole = replace(dims, layers=sum(layers))
+        return Step(f"pipeline-{name}-{rank}", whole, length, 8 * pipeline, fields | strategy, micro_batches, rank)
+
+    for rank in (0, 1):
+        yield step("8b", LLAMA_8B, 4096, 8, [4, 4], zero_stage=2, rank=rank)
+        yield step("7b-8-chunks", LLAMA_7B, 1024, 16, [1] * 16, zero_stage=2, rank=rank)
+    yield step("7b-many", LLAMA_7B, 1024, 32, [4, 4], zero_stage=2)
+    yield step("7b-resharded", LLAMA_7B, 2048, 8, [4, 4], zero_stage=3)
+    yield step("7b-resharded-full", LLAMA_7B, 1024, 8, [8, 8], zero_stage=3, activation_checkpointing="full")
+    yield step("8b-quarter", LLAMA_8B, 4096, 8, [2] * 4, zero_stage=2, pipeline=4, rank=1)
+    yield step("7b-2-chunks", LLAMA_7B, 2048, 8, [2] * 4, zero_stage=2, rank=1)
+    yield step("7b-4-chunks-resharded", LLAMA_7B, 1024, 8, [2] * 8, zero_stage=3)
+
+
+def _fused_losses() -> Iterator[Step]:
+    def step(name: str, dims: Dims, length: int, ranks: int, **strategy: Any) -> Step:
+        return Step(f"fused-{name}", dims, length, ranks, strategy, workload={"fused_loss": True})
+
+    yield step("fsdp2-8b", LLAMA_8B, 8192, 8, framework="fsdp2")
+    yield step("fsdp2-8b-long", LLAMA_8B, 65536, 64, framework="fsdp2", activation_checkpointing="full")
+    fields = {"framework": "ddp", "kernels": "partly-fused", "activation_checkpointing": "full"}
+    yield step("ddp-wide", WIDE_HEAD, 8192, 1, **fields)
+    yield step("ddp-wide-bf16", WIDE_HEAD, 8192, 8, **fields, parameter_dtype="bf16")
+
+
+def _mixtures() -> Iterator[Step]:
+    def step(name: str, length: int, ranks: int, micro_batches: int = 1, **strategy: Any) -> Step:
+        return Step(f"moe-{name}", LLAMA_1B, length, ranks, strategy, micro_batches, experts=MIXTURE)
+
+    yield step("fsdp2", 4096, 8, framework="fsdp2")
+    yield step("fsdp2-2", 4096, 8, framework="fsdp2", zero_stage=2)
+    yield step("fsdp2-full", 4096, 64, framework="fsdp2", activation_checkpointing="full")
+    yield step("fsdp2-short", 512, 8, 2, framework="fsdp2")
+    yield step("ddp", 2048, 8, framework="ddp", kernels="partly-fused", parameter_dtype="bf16")
+
+
+def _adapted() -> Iterator[Step]:
+    def step(name: str, dims: Dims, length: int, ranks: int, micro_batches: int = 1, **strategy: Any) -> Step:
+        tuning = {"method": "lora", "rank": 16}
+        return Step(f"lora-{name}", dims, length, ranks, strategy, micro_batches, workload={"fine_tuning": tuning})
+
+    sharded, narrow = {"framework": "fsdp2"}, {"parameter_dtype": "bf16"}
+    yield step("fsdp2-8b", LLAMA_8B, 4096, 8, **sharded, **narrow)
+    yield step("fsdp2-7b-fp32", LLAMA_7B, 2048, 8, **sharded, parameter_dtype="fp32")
+    replicated = {"framework": "ddp", "kernels": "partly-fused", **narrow}
+    yield step("ddp-7b", LLAMA_7B, 2048, 1, **replicated)

@@ -98,8 +98,9 @@ class Decoder(nn.Module):
         shape = (sequence_length, dims.head_dim // 2)
         self.register_buffer("rotation", torch.empty(shape, dtype=torch.complex64))
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, *labels: Tensor) -> Tensor:
+        """The logits; what the head makes of `labels` besides, where it takes them."""
         h = self.tok_embeddings(tokens)
         for layer in self.layers:
             h = layer(h, self.rotation)
-        return self.output(self.norm(h))
+        return self.output(self.norm(h), *labels)

@@ -18,6 +18,12 @@ class Step:
     ranks: int
     strategy: dict[str, Any] = field(default_factory=dict)
     micro_batches: int = 1
+    pipeline_rank: int = 0
+    """Whose peak it is."""
+    workload: dict[str, Any] = field(default_factory=dict)
+    """What is not the contract's default: `fused_loss`, `fine_tuning`."""
+    experts: dict[str, int] = field(default_factory=dict)
+    """Of every block, named as the contract's `architecture` names them."""
 
     @property
     def micro_batch_size(self) -> int:

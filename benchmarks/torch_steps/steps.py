@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from torch.distributed import GradBucket
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.torch_steps.building import built
 from benchmarks.torch_steps.checkpointing import checkpoint_layers
 from benchmarks.torch_steps.dtypes import default_dtype
 from benchmarks.torch_steps.hugging_face import language_model
 from benchmarks.torch_steps.models import Decoder
+from benchmarks.torch_steps.pipelines import run_pipeline
 from benchmarks.torch_steps.step import Step
 from benchmarks.torch_steps.tracking import Measured, Tracker, fake_ranks, measure
 
@@ -31,6 +34,8 @@ def run(step: Step) -> Measured:
         from benchmarks.torch_steps.deep_speed import run_deepspeed
 
         return run_deepspeed(step)
+    if step.strategy.get("pipeline_parallel_size", 1) > 1:
+        return run_pipeline(step)
     return {"fsdp2": _fsdp2, "ddp": _ddp}[framework](step)
 
 
@@ -39,26 +44,41 @@ def _fsdp2(step: Step) -> Measured:
     replicas = strategy.get("data_parallel_replicate_size", 1)
     shape = (replicas, step.ranks // replicas) if replicas > 1 else (step.ranks,)
     with fake_ranks(shape) as mesh:
-        model = Decoder(step.dims, step.sequence_length)
+        with default_dtype(torch.bfloat16 if strategy.get("parameter_dtype") == "bf16" else torch.float32):
+            model = built(step, torch.get_default_dtype())
         checkpoint_layers(model.layers, strategy.get("activation_checkpointing", "none"))
         _shard(model, mesh, strategy.get("zero_stage", 3) == 3)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
         def loss(tokens: Tensor, labels: Tensor, tracker: Tracker) -> Tensor:
-            logits = model(tokens)
-            tracker.phase = "loss"
-            return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+            return _loss(step, model, tokens, labels, tracker)
 
         return measure(
             model, optimizer, partial(_train, step, model.layers[-1], optimizer, loss, contextlib.nullcontext)
         )
 
 
+def _loss(step: Step, model: nn.Module, tokens: Tensor, labels: Tensor, tracker: Tracker) -> Tensor:
+    if step.workload.get("fused_loss"):
+        value: Tensor = model(tokens, labels)
+        return value
+    logits = model(tokens)
+    tracker.phase = "loss"
+    return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+
+
 def _shard(model: Decoder, mesh: DeviceMesh, reshard: bool) -> None:
     """torchtitan's apply_fsdp."""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for module in (model.tok_embeddings, *model.layers):
-        fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+        fully_shard(
+            module,
+            mesh=mesh,
+            mp_policy=policy,
+            reshard_after_forward=reshard,
+            # Experts are cut where there are fewer of them than ranks.
+            shard_placement_fn=lambda p: Shard(1) if p.dim() == 3 and mesh["shard"].size() > p.shape[0] else None,
+        )
     fully_shard([model.norm, model.output], mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
@@ -66,10 +86,12 @@ def _shard(model: Decoder, mesh: DeviceMesh, reshard: bool) -> None:
 def _ddp(step: Step) -> Measured:
     strategy = step.strategy
     plain = strategy["kernels"] == "eager"
-    autocast = strategy.get("parameter_dtype", "fp32") == "fp32" and strategy.get("precision", "bf16") != "fp32"
+    widest = step.workload.get("fine_tuning") or strategy.get("parameter_dtype", "fp32") == "fp32"
+    autocast = widest and strategy.get("precision", "bf16") != "fp32"
     with fake_ranks((step.ranks,)):
         with default_dtype(torch.bfloat16 if strategy.get("parameter_dtype") == "bf16" else torch.float32):
-            model = language_model(step.dims) if plain else Decoder(step.dims, step.sequence_length)
+            # PEFT makes adapters in fp32, whatever they stand beside.
+            model = language_model(step.dims) if plain else built(step, torch.float32)
         layers = model.model.layers if plain else model.layers
         checkpoint_layers(layers, strategy.get("activation_checkpointing", "none"))
         buckets: dict[int, Tensor] = {}
@@ -92,9 +114,7 @@ def _ddp(step: Step) -> Measured:
                     outputs[:] = [wrapped(input_ids=tokens, labels=labels, use_cache=False)]
                     tracker.phase = "loss"
                     return outputs[0].loss
-                logits = wrapped(tokens)
-                tracker.phase = "loss"
-                return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+                return _loss(step, wrapped, tokens, labels, tracker)
 
         return measure(model, optimizer, partial(_train, step, layers[-1], optimizer, loss, unsynchronised), buckets)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.hooks import RemovableHandle
 
 _CPU = torch.device("cpu")
 
@@ -43,6 +46,15 @@ class Tracker(MemTracker):
         if self._peak_mem.get(_CPU, 0) > before:
             self.moment = self.phase
 
+    def _track_module_params_and_buffers(self, module: nn.Module, install_grad_hooks: bool = True) -> tuple[int, int]:
+        # Frozen parameters take no hooks.
+        for parameter in module.parameters():
+            if not parameter.requires_grad:
+                none = RemovableHandle(OrderedDict())
+                self._param_to_grad_hook_handles.setdefault(parameter, (none, none))
+        tracked: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
+        return tracked
+
     def leave_head(self, _: nn.Module, __: Any, output: Any) -> None:
         """A forward hook of the last block: the head and the loss are on."""
         hidden = output[0] if isinstance(output, tuple) else output
@@ -57,11 +69,13 @@ class Tracker(MemTracker):
 
 
 @contextmanager
-def fake_ranks(shape: tuple[int, ...], rank: int = 0) -> Iterator[DeviceMesh]:
-    """One rank of a mesh that does not communicate, with fake tensors."""
+def fake_ranks(
+    shape: tuple[int, ...], rank: int = 0, names: tuple[str, ...] = ("replicate", "shard")
+) -> Iterator[DeviceMesh]:
+    """One rank of a mesh that does not communicate, with fake tensors; the last of `names` for its dimensions."""
     dist.init_process_group("fake", rank=rank, world_size=math.prod(shape), store=FakeStore())
     try:
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names[-len(shape) :])
         with FakeTensorMode():
             yield mesh
     finally:
@@ -90,6 +104,7 @@ def measure(
 def measure_whole(tracker: Tracker, step: Callable[[], None]) -> Measured:
     """The second step, where the tracker has seen all that lasts come."""
     step()
+    gc.collect()  # graphs that refer to themselves, which a loop's collector gets to sooner or later
     tracker.restart()
     before = _total(tracker.get_tracker_snapshot("current"))
     step()

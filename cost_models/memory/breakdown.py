@@ -40,6 +40,7 @@ def peak_parts(lasting: Lasting, passing: StageActivations, peak: Peak) -> tuple
         + at("step") * lasting.step_gradients,
         "optimizer_states": lasting.optimizer_states + at("step") * lasting.step_states,
         "activations": early * passing.saved
+        + at("loss_forward", "loss", "head") * passing.final_norm
         + at("last") * passing.one_layer
         + at("backward", "last") * passing.working,
         "logits": passing.logits

@@ -22,6 +22,9 @@ _OVERLAPPING_BUCKETS = 2.0
 """One bucket is filled while another is reduced (DeepSpeed's overlap_comm in stage_1_and_2.py backward(); stage3.py has
 one __ipg_bucket_flat_buffer, and a pipeline, whose gradients are reduced at the end, one too)."""
 
+_GATHERED_CHUNKS = 3.0
+"""torch.distributed.pipelining unshards what it will need next (schedules.py, _add_unshard_reshard)."""
+
 
 @dataclass(frozen=True)
 class Buffers:
@@ -38,7 +41,7 @@ class Buffers:
     backward: FloatColumn
     """In the first block's backward."""
     next: FloatColumn
-    """In the second's."""
+    """In the second's; where a pipeline keeps weights gathered between micro-batches, in the last's."""
     product: FloatColumn
     """Gradients of a block's last matrices, which are made before the rest of its activations is gone."""
     block: FloatColumn
@@ -149,6 +152,8 @@ def _gathered(
     window = number(table, "gathered_blocks")[row] * sizes.block
     # At stage 2 all that has been gathered stays, and nothing is fetched ahead in backward.
     stays = (table.zero_stage == 2)[row]
+    # Between micro-batches a pipeline does not reshard (set_reshard_after_backward in pipelining/stage.py).
+    pipelined = (flag(table, "pipeline_keeps_whole_gradients") & (table.pipeline_parallel_size > 1))[row]
     headless = np.where(around, sizes.whole, sizes.whole - sizes.last)
     come_and_go = {
         "forward": window + both,
@@ -156,9 +161,9 @@ def _gathered(
         "head": np.where(around, both, sizes.last) + ahead,
         "leaving": ahead + both,
         "backward": window + both,
-        "next": window + both,
-        "late": ahead + np.where(around, both, sizes.first),
-        "end": np.where(around, both, sizes.first),
+        "next": np.where(pipelined, sizes.whole, window + both),
+        "late": np.where(pipelined, sizes.whole, ahead + np.where(around, both, sizes.first)),
+        "end": np.where(pipelined, sizes.whole, np.where(around, both, sizes.first)),
     }
     stay = {
         "forward": headless + np.where(around, 0.0, sizes.block),
@@ -171,8 +176,18 @@ def _gathered(
         "end": np.where(around, both, sizes.first),
     }
     each = np.where(shards.weights, element, 0.0)[row]
+    # Chunks of an interleaved pipeline are gathered whole, as many at once as the schedule allows.
+    chunks = table.virtual_pipeline_size.astype(np.float64)[row]
+    ends = sizes.first + sizes.last
+    unsharded = ends + np.minimum(_GATHERED_CHUNKS / chunks, 1.0) * (sizes.whole - ends)
+    by_chunk = pipelined & (stays | (chunks > 1))
     return {
-        name: each * np.where(stays, stay[name], np.minimum(np.maximum(come_and_go[name], live), sizes.whole))
+        name: each
+        * np.where(
+            by_chunk,
+            unsharded,
+            np.where(stays, stay[name], np.minimum(np.maximum(come_and_go[name], live), sizes.whole)),
+        )
         for name in come_and_go
     }
 

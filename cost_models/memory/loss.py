@@ -45,10 +45,12 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
     # The plain transformers loss is torch's, and its output holds the logits.
     copies = np.where(at.eager, _TORCH_FP32_COPIES, number(table, "loss_fp32_copies"))
     held = at.element * np.where(at.eager, 0.0, number(table, "loss_logit_copies"))
-    kept = np.where(at.eager, logits * at.element, 0.0)
+    # torch.distributed.pipelining names them from forward to backward (stage.py fwd_cache, and the schedule's output).
+    named = at.eager | (flag(table, "keeps_receive_buffers") & (table.pipeline_parallel_size > 1))
+    kept = np.where(named, logits * at.element, 0.0)
     # A compiled loss reads the logits and writes their gradient, both in the compute dtype, and nothing between.
     compiled = table.compile & flag(table, "compiles_loss") & ~at.eager
-    whole = logits * np.where(compiled, 2.0 * at.element, 4.0 * copies + held)
+    whole = logits * np.where(compiled, 2.0 * at.element, 4.0 * copies + held) - np.where(compiled, kept, 0.0)
     # Backward of the head: the gradient of the logits, of its matrix, of its input; with sequence parallelism also the
     # input gathered again and the shard that the input's gradient is reduced to.
     inputs = hidden * at.count * at.element * (1.0 + np.where(table.sequence_parallel, 1.0 + at.residual, 0.0))
@@ -68,7 +70,9 @@ def loss_head(problem: Problem, table: StrategyTable, at: Tokens) -> LossHead:
         forward = peak
         pending = np.where(in_place, logits, at.count * hidden) * at.element
     reads = kept_by_norm(at, at.stream) * hidden + statistics_bytes(at)
-    norms = (reads * at.residual + at.element * hidden * at.gathered) * at.count
+    # A frozen head keeps nothing.
+    read_by_head = 0.0 if _frozen_head(problem) else 1.0
+    norms = (reads * at.residual + read_by_head * at.element * hidden * at.gathered) * at.count
     return LossHead(peak, forward, gradient, kept, pending, norms)
 
 
@@ -76,5 +80,10 @@ def _head_gradient(problem: Problem, table: StrategyTable, at: Tokens) -> FloatC
     """The 16-bit gradient of the head's matrix before it is added to the fp32 one."""
     rows = padded_vocabulary(problem.model, table) / vocabulary_ranks(problem.model, table)
     matrix = rows * problem.model.hidden_size
-    frozen = problem.workload.fine_tuning is not None and "head" not in problem.workload.fine_tuning.modules_to_save
-    return np.where(flag(table, "weight_gradient_placeholders"), 0.0 if frozen else matrix * at.element, 0.0)
+    made = 0.0 if _frozen_head(problem) else matrix * at.element
+    return np.where(flag(table, "weight_gradient_placeholders"), made, 0.0)
+
+
+def _frozen_head(problem: Problem) -> bool:
+    tuning = problem.workload.fine_tuning
+    return tuning is not None and "head" not in tuning.modules_to_save

@@ -42,7 +42,7 @@ class Peak:
 def _moments(sums: MomentSums, passing: ActivationSums) -> dict[str, FloatColumn]:
     # A block's backward begins with its activations and ends with its gradients.
     block = np.maximum(passing.working + sums.product, sums.block - passing.one_layer)
-    of_blocks = np.maximum(sums.first, sums.next - passing.one_layer) + block
+    of_blocks = np.maximum(sums.first, sums.next - passing.before_next) + block
     return {
         "forward": passing.held + sums.forward,
         "loss_forward": passing.held + (sums.loss_forward + passing.loss_forward),

@@ -32,10 +32,11 @@ def received_bytes(
     if len(mine):
         # torch.distributed.pipelining makes buffers of every micro-batch once, for what each chunk receives on either
         # side (stage.py, _setup_forward_recv_info and _create_grad_recv_info). Those of micro-batches in flight are
-        # their saved inputs; those of finished ones hold their gradient until the next step (clear_runtime_states).
+        # their saved inputs. The gradient of one is sent while the next is worked on (_backward.py, stage_backward).
         which = row[mine]
         chunks = table.virtual_pipeline_size[which].astype(np.float64)
         inward, outward = chunks - stages.first[mine], chunks - stages.last[mine]
         finished = np.maximum(count[which] - (held.entering[mine] + held.leaving[mine]) / 2.0, 0.0)
-        received[mine] = one[which] * (2.0 * inward * finished + outward * count[which])
+        sent = np.where(inward > 0, 1.0, 0.0)
+        received[mine] = one[which] * (inward * finished + outward * count[which] + sent)
     return received

@@ -9,9 +9,9 @@ import numpy as np
 
 from cost_models.architecture import ModelArchitecture
 from cost_models.memory.facts import flag, number
-from cost_models.memory.in_flight import in_flight
+from cost_models.memory.in_flight import InFlight, in_flight
 from cost_models.memory.loss import LossHead
-from cost_models.memory.received import received_bytes
+from cost_models.memory.received import buffered_micro_batches, received_bytes
 from cost_models.memory.recomputation import LayerActivations
 from cost_models.memory.tokens import Tokens
 from cost_models.problem import Problem
@@ -48,6 +48,11 @@ class StageActivations:
     """Live only in the backward of one layer, its recomputed tensors included."""
     one_layer: FloatColumn
     """Saved by one layer of one micro-batch: the end of backward."""
+    final_norm: FloatColumn
+    """Saved by the norm before the head, of the micro-batch under way: gone when the backward of the blocks begins."""
+    before_next: FloatColumn
+    """What backward has freed when `Buffers.next` is reached: one layer's or, where that is its last block, of all
+    others in the micro-batch."""
     pending: FloatColumn
     """Of micro-batches on the last stage whose loss awaits backward, besides the one under way."""
     losses: FloatColumn
@@ -93,7 +98,8 @@ def stage_activations(
         saved -= on_host
     boundary = at.element * problem.model.hidden_size * at.count * at.residual
     sent = np.where(flag(table, "keeps_pipeline_outputs"), boundary, 0.0)
-    saved += held.leaving * np.where(stages.last, loss.final_norm[row], sent[row])
+    final = np.where(stages.last, loss.final_norm[row], 0.0)
+    saved += np.where(stages.last, (held.leaving - 1.0) * final, held.leaving * sent[row])
     if problem.workload.dropout > 0:
         mask = (problem.model.hidden_size * at.count * at.residual)[row]
         saved += np.where(stages.first, held.entering * mask, 0.0)
@@ -113,6 +119,30 @@ def stage_activations(
     received = received_bytes(problem, table, stages, held, boundary)
     whole = at.element * problem.model.hidden_size * at.count
     received += np.where(table.sequence_parallel, number(table, "gather_buffers") * whole, 0.0)[row]
-    return StageActivations(
-        saved, working + dropped, one_layer, pending, losses, loss_forward, logits, head, received
-    ), on_host
+    found = StageActivations(
+        saved=saved,
+        working=working + dropped,
+        one_layer=one_layer,
+        final_norm=final,
+        before_next=_before_next(problem, table, stages, held, saved, one_layer),
+        pending=pending,
+        losses=losses,
+        loss_forward=loss_forward,
+        logits=logits,
+        head=head,
+        received=received,
+    )
+    return found, on_host
+
+
+def _before_next(
+    problem: Problem,
+    table: StrategyTable,
+    stages: StageRows,
+    held: InFlight,
+    saved: FloatColumn,
+    one_layer: FloatColumn,
+) -> FloatColumn:
+    gathered = buffered_micro_batches(problem, table)[stages.row] > 0
+    freed: FloatColumn = np.where(gathered, np.maximum(saved / held.leaving - one_layer, 0.0), one_layer)
+    return freed

@@ -63,6 +63,7 @@ class ActivationSums:
     held: FloatColumn
     working: FloatColumn
     one_layer: FloatColumn
+    before_next: FloatColumn
     losses: FloatColumn
     loss_forward: FloatColumn
     logits: FloatColumn
@@ -72,8 +73,9 @@ class ActivationSums:
 def activation_sums(passing: StageActivations) -> ActivationSums:
     """Sums of every stage row."""
     held = passing.saved + passing.pending + passing.received + passing.logits
-    ends = (passing.losses, passing.loss_forward, passing.logits, passing.head)
-    return ActivationSums(held, passing.working, passing.one_layer, *ends)
+    final, logits = passing.final_norm, passing.logits
+    ends = (passing.losses + final, passing.loss_forward + final, logits, passing.head + final)
+    return ActivationSums(held, passing.working, passing.one_layer, passing.before_next, *ends)
 
 
 def moment_sums(lasting: Lasting) -> MomentSums:
