@@ -157,9 +157,7 @@ def _print_reliability(unseen: dict[str, Scored]) -> None:
     ran = ~together.rows.censored
     family = together.rows.origin.family[ran]
     names = np.unique(family)
-    print(
-        "\nreliability on unseen families (families weigh the same): chance that a peak is above a room, share seen"
-    )
+    print("\nreliability on unseen families (families weigh the same): chance that a peak is above a room, share seen")
     for risk in RISKS:
         above = (together.miss > together.bound(1.0 - risk))[ran]
         print(f"{risk:8.1%}{np.mean([above[family == name].mean() for name in names]):8.1%}")

@@ -96,7 +96,9 @@ class OwnFit:
     values: FloatColumn
     """(m,) what was fitted: measured, or imputed."""
     left_out: FloatColumn
-    """(m,) prediction of each used row from all others."""
+    """(m,) prediction of each used row from all others but those of its request."""
+    shape_left_out: FloatColumn
+    """(m,) and from those of other models."""
 
 
 def fit_own_runs(rows: MemoryRows, residual: FloatColumn, weights: FloatColumn) -> OwnFit:
@@ -119,7 +121,8 @@ def fit_own_runs(rows: MemoryRows, residual: FloatColumn, weights: FloatColumn) 
     of_statistic = np.where(statistic[:, None] == np.arange(len(STATISTICS)), 1.0, STATISTICS_ALIKE)
     per_point = scale**2 * kriging.alpha[:, None] * of_statistic
     own = OwnRuns(points[used], LEVEL * per_point.sum(axis=0), NEAR * per_point[used])
-    return OwnFit(own, used, values, _left_out(kriging, values, request))
+    left_out = [_left_out(kriging, values, group) for group in (request, rows.origin.shape)]
+    return OwnFit(own, used, values, *left_out)
 
 
 def latest(rows: MemoryRows) -> IntColumn:
@@ -211,16 +214,16 @@ def _mean_excess(distance: FloatColumn) -> FloatColumn:
     return excess
 
 
-def _left_out(kriging: _Kriging, values: FloatColumn, request: IntColumn) -> FloatColumn:
-    """(m,) leave-request-out predictions without fitting again: y - (C^-1)_bb^-1 alpha_b for each block b of rows.
+def _left_out(kriging: _Kriging, values: FloatColumn, group: IntColumn) -> FloatColumn:
+    """(m,) leave-group-out predictions without fitting again: y - (C^-1)_bb^-1 alpha_b for each block b of rows.
 
     Rows that are not used are not told apart from their values.
     """
     left_out = values.copy()
-    of_used, alpha = request[kriging.used], kriging.alpha[kriging.used]
+    of_used, alpha = group[kriging.used], kriging.alpha[kriging.used]
     off = alpha / np.diag(kriging.inverse)
     numbers, count = np.unique(of_used, return_counts=True)
-    for number in numbers[count > 1]:  # a request of which several statistics were measured
+    for number in numbers[count > 1]:
         block = np.flatnonzero(of_used == number)
         off[block] = np.linalg.solve(kriging.inverse[np.ix_(block, block)], alpha[block])
     left_out[kriging.used] -= off

@@ -25,7 +25,7 @@ ENOUGH_OWN: Final = 20
 """Own runs that carry a bound at 95 % by themselves: its order statistic needs 1 / risk of them."""
 FEW_OWN: Final = 5
 """Own runs from which they have a say in the bound."""
-PRIOR_RUNS: Final = 5.0
+PRIOR_RUNS: Final = 10.0
 """How many own runs the spread of others' runs within a family is worth beside them."""
 FEWEST_ROWS: Final = 30
 FEWEST_GROUPS: Final = 3
@@ -161,8 +161,10 @@ def fit_on_own(
         # Of the whole correction, as it is bounded: the generic part included.
         total = (fitted.values + logged.log_ratio - residual)[fitted.used]
         seen[framework, cluster] = (float(total.min(initial=0.0)), float(total.max(initial=0.0)))
-        error, request = (fitted.values - fitted.left_out)[fitted.used], logged.origin.request[fitted.used]
-        bases.add_own(framework, cluster, clusters[cluster], error, request)
+        # The next run may be of a model that the cluster has run or of another: half and half.
+        errors = [(fitted.values - left_out)[fitted.used] for left_out in (fitted.left_out, fitted.shape_left_out)]
+        request = logged.origin.request[fitted.used]
+        bases.add_own(framework, cluster, clusters[cluster], np.concatenate(errors), np.tile(request, 2))
     return MemoryModel(
         clusters=clusters,
         generic=generic,
