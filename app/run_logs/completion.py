@@ -221,7 +221,7 @@ def _settle_gpus(run: LoggedRun, record: dict[str, Any], errors: list[InvalidInp
 def _missing(run: LoggedRun, record: Mapping[str, Any], context: Mapping[str, Any]) -> Iterator[InvalidInput]:
     unknown = context.get("unknown")
     excused = {str(name).rpartition(".")[2] for name in unknown} if isinstance(unknown, list) else set()
-    yield from _missing_model(record.get("model"))
+    yield from _missing_model(run, record.get("model"))
     preset = isinstance(record.get("cluster"), Mapping) and "preset" in record["cluster"]
     for path in (*NEEDED, *run.asks):
         section, name = path
@@ -235,7 +235,7 @@ def _missing(run: LoggedRun, record: Mapping[str, Any], context: Mapping[str, An
             device = run.sections.get("software", {}).get("device")
             if device and path == ("cluster", "gpu"):
                 hint = f" (it names {device!r}, whose memory is not that of a GPU of the catalog by that name)"
-            yield _ask(path, hint + ("" if path in REQUIRED_BY_CONTRACT else _or_unknown(name)))
+            yield _ask(run, path, hint + ("" if path in REQUIRED_BY_CONTRACT else _or_unknown(name)))
     if not record.get("measured"):
         message = (
             "the log tells neither a steady step time, nor a peak of training, nor that it ran out of memory; "
@@ -248,12 +248,12 @@ def _or_unknown(name: str) -> str:
     return f', or list "{name}" in context.unknown if nobody knows'
 
 
-def _ask(path: Path, hint: str) -> InvalidInput:
-    where = ".".join(path)
-    return InvalidInput(("context", *path), "missing", f"the log does not say it; put it into context.{where}{hint}")
+def _ask(run: LoggedRun, path: Path, hint: str) -> InvalidInput:
+    reason = run.doubts.get(path, "the log does not say it")
+    return InvalidInput(("context", *path), "missing", f"{reason}; put it into context.{'.'.join(path)}{hint}")
 
 
-def _missing_model(model: object) -> Iterator[InvalidInput]:
+def _missing_model(run: LoggedRun, model: object) -> Iterator[InvalidInput]:
     if not isinstance(model, Mapping) or not any(model.get(source) is not None for source in MODEL_SOURCES):
         message = "the log does not say it; put a preset, hf_config or architecture into context.model"
         yield InvalidInput(("context", "model"), "missing", message)
@@ -262,7 +262,7 @@ def _missing_model(model: object) -> Iterator[InvalidInput]:
     if isinstance(architecture, Mapping):
         for name in ARCHITECTURE:
             if architecture.get(name) is None:
-                yield _ask(("model", "architecture", name), "")
+                yield _ask(run, ("model", "architecture", name), "")
 
 
 def _copied(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,11 @@ class EngineConfig:
         value = self.fields.get(name, "")
         return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 and int(value) else None
 
+    def zero_stage(self) -> int | None:
+        """ZeRO's stage."""
+        stage = self.fields.get("zero_optimization_stage", str(self.section("zero_optimization").get("stage", "")))
+        return int(stage) if stage in ("0", "1", "2", "3") else None
+
     def section(self, *names: str) -> dict[str, Any]:
         """A nested object of the file; empty where there is none."""
         found: Any = self.given
@@ -73,11 +78,10 @@ def say_engine_config(config: EngineConfig, facts: Facts) -> None:
     facts.say("workload.global_batch_size", config.integer("train_batch_size"))
     facts.say("strategy.data_parallel_size", config.integer("world_size"))
     zero = config.section("zero_optimization")
-    stage = config.fields.get("zero_optimization_stage", str(zero.get("stage", "")))
-    if stage in ("0", "1", "2", "3"):
-        facts.say("strategy.zero_stage", int(stage))
-        if stage in ("2", "3"):
-            facts.say("strategy.pipeline_parallel_size", 1)
+    stage = config.zero_stage()
+    facts.say("strategy.zero_stage", stage)
+    if stage in (2, 3):
+        facts.say("strategy.pipeline_parallel_size", 1)
     enabled = {"fp16": _is_on(config, "fp16"), "bf16": _is_on(config, "bf16")}
     precision = next((name for name, on in enabled.items() if on), None)
     facts.say("workload.precision", precision)

@@ -57,6 +57,8 @@ class LoggedRun:
     """Pipeline ranks lie inside the data ranks (Megatron-LM's `--use-tp-pp-dp-mapping`)."""
     asks: tuple[Path, ...]
     """What this framework's logs leave open beyond what every run needs."""
+    doubts: Mapping[Path, str]
+    """What the log says and contradicts elsewhere: counts as not said, with the reason."""
     notes: tuple[str, ...]
 
 
@@ -74,6 +76,7 @@ class Facts:
     out_of_memory: bool = False
     ranks_by_data_first: bool = False
     asks: list[Path] = field(default_factory=list)
+    doubts: dict[Path, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def say(self, path: str, value: Any) -> None:
@@ -96,6 +99,15 @@ class Facts:
     def ask(self, path: str) -> None:
         """The log leaves this open, and it matters."""
         self.asks.append(tuple(path.split(".")))
+
+    def doubt(self, path: str, reason: str) -> None:
+        """The log contradicts what it said: that is forgotten, and asked for."""
+        *parents, name = path.split(".")
+        section: dict[str, Any] = self.sections
+        for parent in parents:
+            section = section.get(parent, {})
+        section.pop(name, None)
+        self.doubts[(*parents, name)] = reason
 
     def peak(self, reading: Reading) -> None:
         """Note a reading; a rank's peak is the largest of all."""
@@ -129,6 +141,7 @@ class Facts:
             out_of_memory=self.out_of_memory,
             ranks_by_data_first=self.ranks_by_data_first,
             asks=tuple(self.asks),
+            doubts=self.doubts,
             notes=tuple(self.notes),
         )
 

@@ -15,11 +15,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from app.run_logs.deepspeed_config import EngineConfig
 from app.run_logs.deepspeed_lines import read_memory_usage, read_throughput
 from app.run_logs.facts import GIB_MIB, MOST_RANKS, MOST_STEPS, Facts, LoggedRun, Reading
 from app.run_logs.launch_environment import read_launch
 from app.run_logs.megatron_arguments import ArgumentReader, Arguments
-from app.run_logs.megatron_words import MOST_STAGES, say_arguments
+from app.run_logs.megatron_sizes import SizeReport
+from app.run_logs.megatron_stages import MOST_STAGES
+from app.run_logs.megatron_words import say_arguments
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import INTEGER, NUMBER
 from app.run_logs.steady import Interval
@@ -65,6 +68,8 @@ class _MegatronLog:
 
     def _begin(self) -> None:
         self._facts = Facts()
+        self._sizes = SizeReport()
+        self._engine = EngineConfig()
         self._last_iteration = 0
         self._read: dict[int, tuple[int, tuple[str, str]]] = {}
         """By rank: after how many iterations its memory was read last, and the figures."""
@@ -83,6 +88,8 @@ class _MegatronLog:
                 yield from self._memory(memory)
         if "padded vocab" in line and (padded := _PADDED.search(line)):
             self._vocab_size = int(padded.group(1))
+        self._sizes.read(line)
+        self._engine.read(line)
         read_memory_usage(line, self._facts, training=bool(self._steps))
         read_throughput(line, self._facts)
         read_out_of_memory(line, self._facts)
@@ -95,6 +102,9 @@ class _MegatronLog:
         if not (steps or facts.measured_anything):
             return
         say_arguments(arguments, facts, dumped=self._arguments.dumped)
+        if arguments and not self._arguments.dumped:
+            self._sizes.correct(arguments, facts)
+        self._say_engine(facts)
         if _OWN_DEGREES & arguments.keys():
             self._forget_degrees(arguments)
         if vocab_size and "model" in facts.sections:
@@ -106,6 +116,12 @@ class _MegatronLog:
             facts.say("strategy.framework", "megatron-lm")
         yield facts.run()
         self._begin()
+
+    def _say_engine(self, facts: Facts) -> None:
+        """ZeRO's stage and the batch are DeepSpeed's own: its config decides, not Megatron's arguments."""
+        facts.say("strategy.zero_stage", self._engine.zero_stage())
+        if facts.said("workload.global_batch_size") is None:
+            facts.say("workload.global_batch_size", self._engine.integer("train_batch_size"))
 
     def _forget_degrees(self, arguments: Arguments) -> None:
         """What a plan by operator says elsewhere, and the dump's own degrees do not say."""

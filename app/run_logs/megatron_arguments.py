@@ -8,6 +8,7 @@ arguments". An argument that a dump does not have is one that this version of th
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 _BEGINS: Final = re.compile(r"(?<!-)-{8,100} arguments -{8}")
@@ -18,6 +19,8 @@ _COMMAND: Final = re.compile(r"\b(?:pretrain|train|finetune)_\w{1,40}\.py\s+(--.
 _WORDS: Final = {"None": None, "True": True, "False": False}
 MOST_ARGUMENTS: Final = 5000
 """Ten times what the program knows."""
+
+LARGEST: Final = 10**9
 
 Arguments = dict[str, Any]
 
@@ -75,3 +78,46 @@ def _options(command: str) -> Arguments:
             known = arguments[name]
             arguments[name] = _value(word) if known is True else f"{known} {word}"
     return arguments
+
+
+class ArgumentWords:
+    """One run's arguments, asked by type: what has another type counts as absent."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._arguments = arguments
+
+    def integer(self, *names: str) -> int | None:
+        """The first of these that is a positive integer."""
+        for name in names:
+            value = self._arguments.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST:
+                return value
+        return None
+
+    def number(self, name: str) -> float | None:
+        """A number from 0 to 1."""
+        value = self._arguments.get(name)
+        return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None
+
+    def whole(self, name: str) -> int | None:
+        """An integer from 0 up. 1.0 is none: Megatron-DeepSpeed prints an untouched default so, and ZeRO's stage is
+        then what the engine's own config says."""
+        value = self._arguments.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST else None
+
+    def only(self, name: str) -> int | None:
+        """The one count of an argument that may be a list, as in "[8]"; 0 where it is absent, None: there are several.
+
+        Megatron-DeepSpeed takes a list of the experts of each layer.
+        """
+        counts = set(re.findall(r"\d{1,9}", self.text(name)))
+        return int(counts.pop()) if len(counts) == 1 else None if counts else 0
+
+    def on(self, *names: str) -> bool:
+        """Whether any of these switches is on."""
+        return any(self._arguments.get(name) is True for name in names)
+
+    def text(self, name: str) -> str:
+        """The argument as text, lower case; empty where it is absent."""
+        value = self._arguments.get(name)
+        return "" if value is None else str(value).lower()

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.run_logs.facts import Facts
+from app.run_logs.megatron_arguments import ArgumentWords
+from app.run_logs.megatron_stages import say_stages
 
-LARGEST: Final = 10**9
-MOST_STAGES: Final = 10_000
+DROPOUT: Final = 0.1
+"""The default of both kinds in every version of Megatron-LM; forks around DeepSpeed have others."""
 _CONTEXT_KINDS: Final = (("a2a", "all-to-all"), ("p2p", "ring"), ("all", "all-gather"))
 _FP8_RECIPES: Final = {
     "delayed": "tensorwise",
@@ -27,35 +29,6 @@ _FP8_RECIPES: Final = {
 }
 _OPTIMIZERS: Final = {"adam": "adamw", "adamw": "adamw", "muon": "muon", "dist_muon": "muon"}
 _RECOMPUTE_MODULES: Final = ("core_attn", "mla_up_proj", "moe_act", "layernorm", "mlp", "moe")
-
-
-class ArgumentWords:
-    """One run's arguments, asked by type: what has another type counts as absent."""
-
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self._arguments = arguments
-
-    def integer(self, *names: str) -> int | None:
-        """The first of these that is a positive integer."""
-        for name in names:
-            value = self._arguments.get(name)
-            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST:
-                return value
-        return None
-
-    def number(self, name: str) -> float | None:
-        """A number from 0 to 1."""
-        value = self._arguments.get(name)
-        return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None
-
-    def on(self, *names: str) -> bool:
-        """Whether any of these switches is on."""
-        return any(self._arguments.get(name) is True for name in names)
-
-    def text(self, name: str) -> str:
-        """The argument as text, lower case; empty where it is absent."""
-        value = self._arguments.get(name)
-        return "" if value is None else str(value).lower()
 
 
 def say_arguments(arguments: Mapping[str, Any], facts: Facts, *, dumped: bool) -> None:
@@ -132,24 +105,34 @@ def _vocabulary(words: ArgumentWords, facts: Facts) -> None:
 
 
 def _experts(words: ArgumentWords, facts: Facts) -> None:
-    experts = words.integer("num_experts")
-    if experts is None or experts == 1:
+    experts, first = words.only("num_experts"), _first_expert_layer(words)
+    if experts is not None and experts <= 1:
+        return
+    if experts is None or first is None:
+        facts.sections.pop("model", None)
+        facts.note("experts differ from layer to layer: an architecture cannot say it, give model.preset or hf_config")
         return
     facts.architecture("experts", experts)
     facts.architecture("experts_per_token", words.integer("moe_router_topk", "topk") or 2)
     facts.architecture("expert_ffn_hidden_size", words.integer("moe_ffn_hidden_size"))
     facts.architecture("shared_expert_ffn_hidden_size", words.integer("moe_shared_expert_intermediate_size"))
-    frequency = words.text("moe_layer_freq")
-    if frequency in ("", "1"):
-        return
-    if pattern := re.fullmatch(r"\(?\[0\]\*(\d{1,4})\+\[1\]\*\d{1,4}\)?", frequency.replace(" ", "")):
-        facts.architecture("first_dense_layers", int(pattern.group(1)))
-    elif set(listed := re.findall(r"\d", frequency)) == {"0", "1"} and "01" in (joined := "".join(listed)):
-        if joined.lstrip("0").strip("1") == "":
-            facts.architecture("first_dense_layers", len(joined) - len(joined.lstrip("0")))
-        else:
-            facts.sections.pop("model")
-            facts.note("moe_layer_freq alternates: an architecture cannot say it, give model.preset or hf_config")
+    facts.architecture("first_dense_layers", first or None)
+
+
+def _first_expert_layer(words: ArgumentWords) -> int | None:
+    """From which layer on all have experts; None: dense ones come behind it, or the pattern is none that we read.
+
+    `moe_layer_freq` is n for every n-th layer, or a list with 1 for a layer with experts, written out or as Python
+    ("([0]*3+[1]*58)"); `expert_interval` is Megatron-DeepSpeed's n.
+    """
+    pattern = re.sub(r"[\s\[\](),]", "", re.sub(r"\[([01])\]\*(\d{1,4})", _repeated, words.text("moe_layer_freq")))
+    if (words.integer("expert_interval") or 1) > 1 or not re.fullmatch(r"\+?0*\+?1*", pattern):
+        return None
+    return pattern.count("0")
+
+
+def _repeated(found: re.Match[str]) -> str:
+    return found.group(1) * int(found.group(2))
 
 
 def _workload(words: ArgumentWords, facts: Facts, *, dumped: bool) -> None:
@@ -170,6 +153,8 @@ def _workload(words: ArgumentWords, facts: Facts, *, dumped: bool) -> None:
     else:
         facts.ask("workload.optimizer")
     hidden, attention = words.number("hidden_dropout"), words.number("attention_dropout")
+    if not dumped and not words.on("deepspeed"):
+        hidden, attention = (DROPOUT if found is None else found for found in (hidden, attention))
     if hidden is not None and hidden == attention:
         facts.say("workload.dropout", hidden)
     _attention(words, facts, dumped=dumped)
@@ -213,54 +198,11 @@ def _degrees(words: ArgumentWords, facts: Facts) -> None:
     facts.say("strategy.micro_batch_size", words.integer("micro_batch_size", "batch_size"))
     if context > 1 and (kind := words.text("cp_comm_type") or "p2p"):
         facts.say("strategy.context_parallel_kind", next((v for k, v in _CONTEXT_KINDS if k in kind), None))
-    if words.integer("num_experts"):
+    if (words.only("num_experts") or 0) > 1:
         facts.say("strategy.expert_parallel_size", words.integer("expert_model_parallel_size") or 1)
         facts.say("strategy.expert_tensor_parallel_size", words.integer("expert_tensor_parallel_size"))
     facts.ranks_by_data_first = words.on("use_tp_pp_dp_mapping")
-    _chunks(words, facts, pipeline)
-
-
-def _chunks(words: ArgumentWords, facts: Facts, pipeline: int) -> None:
-    layers = words.integer("num_layers")
-    virtual = words.integer("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
-    each = words.integer("num_layers_per_virtual_pipeline_stage")
-    if virtual is None and each and layers:
-        virtual = layers // pipeline // each
-    virtual = virtual or 1
-    facts.say("strategy.virtual_pipeline_size", virtual)
-    facts.say("strategy.pipeline_schedule", "interleaved" if virtual > 1 else "1f1b")
-    first = words.integer("decoder_first_pipeline_num_layers")
-    last = words.integer("decoder_last_pipeline_num_layers")
-    uneven = first or last or words.on("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
-    if words.text("pipeline_model_parallel_layout") not in ("", "none") or (uneven and virtual > 1):
-        facts.ask("strategy.layers_per_stage")
-    elif uneven and layers and pipeline > 1:
-        split = _uneven(words, layers, pipeline, first, last)
-        if split:
-            facts.say("strategy.layers_per_stage", split)
-        else:
-            facts.ask("strategy.layers_per_stage")
-
-
-def _uneven(words: ArgumentWords, layers: int, stages: int, first: int | None, last: int | None) -> list[int] | None:
-    """Layers of each stage where the ends have fewer: as stated, or counted as one layer for embedding and loss."""
-    if stages > MOST_STAGES:
-        return None
-    if first or last:
-        middle = stages - bool(first) - bool(last)
-        rest = layers - (first or 0) - (last or 0)
-        if rest < 0 or (middle == 0) != (rest == 0) or (middle and rest % middle):
-            return None
-        return [*([first] if first else []), *[rest // middle if middle else 0] * middle, *([last] if last else [])]
-    embedding = words.on("account_for_embedding_in_pipeline_split")
-    loss = words.on("account_for_loss_in_pipeline_split")
-    each, remainder = divmod(layers + embedding + loss, stages)
-    if remainder or each == 0:
-        return None
-    split = [each] * stages
-    split[0] -= embedding
-    split[-1] -= loss
-    return split
+    say_stages(words, facts, pipeline)
 
 
 def _memory_savers(words: ArgumentWords, facts: Facts) -> None:
@@ -293,14 +235,15 @@ def _memory_savers(words: ArgumentWords, facts: Facts) -> None:
 
 
 def _sharding(words: ArgumentWords, facts: Facts) -> None:
-    framework, stage = "megatron-lm", 1 if words.on("use_distributed_optimizer") else 0
+    framework = "megatron-lm"
+    stage: int | None = 1 if words.on("use_distributed_optimizer") else 0
     if words.on("use_torch_fsdp2"):
         framework, stage = "fsdp2", 3
     elif words.on("use_megatron_fsdp", "use_custom_fsdp"):
         kind = words.text("data_parallel_sharding_strategy")
         stage = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}.get(kind, 0)
     elif words.on("deepspeed"):
-        stage = words.integer("zero_stage") or 0
+        stage = words.whole("zero_stage")
     facts.say("strategy.framework", framework)
     facts.say("strategy.zero_stage", stage)
     instances = words.integer("num_distributed_optimizer_instances")

@@ -237,6 +237,115 @@ def test_an_uneven_pipeline_that_cannot_be_told_is_asked_for() -> None:
     assert ("strategy", "layers_per_stage") in facts.asks
 
 
+@pytest.mark.parametrize(
+    ("arguments", "first_dense_layers"),
+    [
+        ({"moe_layer_freq": 1}, None),
+        ({"moe_layer_freq": "([0]*3+[1]*5)"}, 3),
+        ({"moe_layer_freq": "[0, 1, 1, 1]"}, 1),
+        ({"moe_layer_freq": "[1, 1]"}, None),
+        ({"num_experts": "[8]", "expert_interval": 1}, None),
+    ],
+)
+def test_experts_from_some_layer_on(arguments: dict[str, Any], first_dense_layers: int | None) -> None:
+    facts = Facts()
+    say_arguments({"num_experts": 8, "num_layers": 8} | arguments, facts, dumped=True)
+    architecture = facts.sections["model"]["architecture"]
+    assert (architecture["experts"], architecture.get("first_dense_layers")) == (8, first_dense_layers)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"moe_layer_freq": 2},
+        {"moe_layer_freq": "([0, 1]*4)"},
+        {"moe_layer_freq": "([1]*1+[0]*1)"},
+        {"expert_interval": 2},
+        {"num_experts": "[8, 16]"},
+    ],
+)
+def test_experts_here_and_there_are_no_architecture(arguments: dict[str, Any]) -> None:
+    facts = Facts()
+    say_arguments({"num_experts": 8, "num_layers": 8} | arguments, facts, dumped=True)
+    assert "model" not in facts.sections
+
+
+@pytest.mark.parametrize("experts", ["[1]", 1, None])
+def test_one_expert_is_none(experts: Any) -> None:
+    facts = Facts()
+    say_arguments({"num_experts": experts, "num_layers": 8, "expert_interval": 2}, facts, dumped=True)
+    assert facts.sections["model"]["architecture"]["layers"] == 8
+    assert "experts" not in facts.sections["model"]["architecture"]
+    assert facts.said("strategy.expert_parallel_size") is None
+
+
+DUMP_AROUND_DEEPSPEED = [
+    "------------------------ arguments ------------------------\n",
+    "  deepspeed ....................................... True\n",
+    "  zero_stage ...................................... {}\n",
+    "-------------------- end of arguments ---------------------\n",
+]
+ITERATION = " iteration        1/       5 | elapsed time per iteration (ms): 33.0 | \n"
+
+
+def test_the_stage_of_zero_is_that_of_the_engine() -> None:
+    default = [line.format("1.0") for line in DUMP_AROUND_DEEPSPEED]
+    (run,) = read_megatron([*default, ITERATION])
+    assert "zero_stage" not in run.sections["strategy"]  # an untouched default, which the engine need not have
+    engine = [
+        "[2024-01-01 00:00:00,000] [INFO] [config.py:1000:print]   train_batch_size ............. 512\n",
+        "[2024-01-01 00:00:00,000] [INFO] [config.py:1000:print]   zero_optimization_stage ...... 2\n",
+    ]
+    (run,) = read_megatron([*default, *engine, ITERATION])
+    assert (run.sections["strategy"]["zero_stage"], run.sections["workload"]["global_batch_size"]) == (2, 512)
+    (run,) = read_megatron([*(line.format("3") for line in DUMP_AROUND_DEEPSPEED), ITERATION])
+    assert run.sections["strategy"]["zero_stage"] == 3
+
+
+COMMAND = (
+    "pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-layers 80 "
+    "--hidden-size 8192 --num-attention-heads 64 --bf16\n"
+)
+SIZES = """Number of parameters in transformer block in billions: {layers}
+Number of parameters in embedding layers in billions: 0.26
+Number of parameters in most loaded shard in billions: {shard}
+Theoretical memory footprints: weight and optimizer={mebibytes} MB
+"""
+
+
+def sized(layers: float, shard: float, bytes_each: float) -> LoggedRun:
+    sizes = SIZES.format(layers=layers, shard=shard, mebibytes=round(shard * 1e9 * bytes_each / 2**20, 2))
+    (run,) = read_megatron([COMMAND, *sizes.splitlines(keepends=True), ITERATION])
+    return run
+
+
+def test_sizes_that_a_command_line_gives() -> None:
+    run = sized(64.43, (64.43 / 4 + 0.26) / 4, 18)
+    assert run.doubts == {}
+    strategy = run.sections["strategy"]
+    assert (strategy["tensor_parallel_size"], strategy["pipeline_parallel_size"], strategy["zero_stage"]) == (4, 4, 0)
+    assert run.sections["workload"]["dropout"] == 0.1  # the program's default
+
+
+def test_degrees_that_the_sizes_contradict_are_asked_for() -> None:
+    run = sized(64.43, 2.0794, 18)  # of eight stages
+    assert set(run.doubts) == {("strategy", "tensor_parallel_size"), ("strategy", "pipeline_parallel_size")}
+    assert "pipeline_parallel_size" not in run.sections["strategy"]
+    assert run.sections["strategy"]["zero_stage"] == 0
+
+
+def test_dimensions_that_the_sizes_contradict_are_asked_for() -> None:
+    run = sized(85.9, (85.9 / 4 + 0.26) / 4, 18)  # gated
+    assert ("model", "architecture", "gated_mlp") in run.doubts
+    assert "gated_mlp" not in run.sections["model"]["architecture"]
+    assert run.sections["model"]["architecture"]["layers"] == 80
+
+
+def test_sharded_states_show_in_the_bytes_of_a_parameter() -> None:
+    run = sized(64.43, (64.43 / 4 + 0.26) / 4, 6 + 12 / 8)
+    assert run.sections["strategy"]["zero_stage"] == 1
+
+
 def test_latent_attention_is_no_architecture() -> None:
     facts = Facts()
     say_arguments({"multi_latent_attention": True, "num_layers": 4}, facts, dumped=True)
