@@ -200,6 +200,9 @@ def _settle_gpus(run: LoggedRun, record: dict[str, Any], errors: list[InvalidInp
     if run.gpus is None:
         return
     cluster = record.setdefault("cluster", {})
+    if run.gpus == 1 and "preset" not in cluster:
+        cluster.setdefault("nodes", 1)
+        cluster.setdefault("gpus_per_node", 1)
     nodes, each = cluster.get("nodes"), _gpus_per_node(cluster)
     if each and nodes is None:
         if run.gpus % each:

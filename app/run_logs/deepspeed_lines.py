@@ -20,6 +20,8 @@ _THROUGHPUT: Final = re.compile(
     r"global_step=" + INTEGER + r", RunningAvgSamplesPerSec=" + NUMBER + r"(?:, CurrSamplesPerSec=" + NUMBER + r")?"
     r"(?:, MemAllocated=" + NUMBER + r"GB, MaxMemAllocated=" + NUMBER + r"GB)?"
 )
+ROUNDING_GIB: Final = 0.51
+"""Between a figure with two decimals and one with none."""
 
 
 def read_memory_usage(line: str, facts: Facts, *, training: bool) -> None:
@@ -30,8 +32,14 @@ def read_memory_usage(line: str, facts: Facts, *, training: bool) -> None:
     if not training:
         facts.note("memory that DeepSpeed reports before the first step is the set-up's, and is left out")
         return
-    _, allocated, _, reserved = map(float, found.groups())
-    facts.peak(Reading(rank=0, allocated_gib=allocated or None, reserved_gib=reserved or None))
+    _, allocated, held, peak = map(float, found.groups())
+    facts.peak(Reading(rank=0, allocated_gib=allocated or None, reserved_gib=_reserved(allocated, held, peak) or None))
+
+
+def _reserved(allocated: float, held: float, peak: float) -> float:
+    """The peak of what is reserved, finer than it is printed: what is held now where that rounds to the same, as the
+    allocator seldom gives back; never less than what is held or allocated."""
+    return max(held, allocated) if abs(held - peak) <= ROUNDING_GIB else max(peak, allocated)
 
 
 def read_throughput(line: str, facts: Facts) -> float | None:

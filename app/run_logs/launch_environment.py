@@ -1,4 +1,4 @@
-"""How a job was launched, as far as its log shows: nodes, GPUs a node, and the GPU's name.
+"""How a job was launched, as far as its log shows: nodes, GPUs a node, the allocator's setting, and the GPU's name.
 
 Sources: Slurm's `sbatch` manual (SLURM_JOB_NUM_NODES, SLURM_NNODES, SLURM_GPUS_PER_NODE), `torch/distributed/run.py` of
 pytorch/pytorch (`--nnodes`, one by default, and `--nproc-per-node`), and the scripts around them (NNODES, NGPU,
@@ -24,6 +24,9 @@ _NODES: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES", "NNODES", "NUM
 _ALL: Final = frozenset({"NUM_GPUS", "NGPU", "WORLD_SIZE"})
 _PER_NODE: Final = re.compile(r"--nproc[-_]per[-_]node[= ]" + INTEGER)
 _NNODES: Final = re.compile(r"--nnodes[= ]" + INTEGER)
+_SEGMENTS: Final = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF\b.{0,80}?\bexpandable_segments:(True|False)\b")
+_ADVICE: Final = "try setting"
+"""PyTorch recommends expandable segments where an allocation failed: that says that they were off, if anything."""
 MEMORY_TOLERANCE: Final = 0.02
 """Between what torch reports of two boards of one kind (ECC, reserved pages): sources of the catalog differ by less."""
 _DEVICES: Final = (
@@ -63,7 +66,9 @@ _COMPILED: Final = tuple((re.compile(pattern + "$"), name) for pattern, name in 
 
 
 def read_launch(line: str, facts: Facts) -> None:
-    """Note nodes, GPUs a node and all GPUs where a script or a launcher names them."""
+    """Note nodes, GPUs a node and all GPUs where a script or a launcher names them, and the allocator's setting."""
+    if "expandable_segments" in line and _ADVICE not in line and (segments := _SEGMENTS.search(line)):
+        facts.say("strategy.expandable_segments", segments.group(1) == "True")
     if "NODE" not in line and "GPU" not in line and "WORLD_SIZE" not in line and "nproc" not in line:
         return
     for name, value in _VARIABLE.findall(line):

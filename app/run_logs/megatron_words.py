@@ -28,6 +28,8 @@ _FP8_RECIPES: Final = {
     "mxfp8": "mxfp8",
 }
 _OPTIMIZERS: Final = {"adam": "adamw", "adamw": "adamw", "muon": "muon", "dist_muon": "muon"}
+_UNSAID_SAVERS: Final = ("distribute_saved_activations", "partition_activations", "checkpoint_in_cpu")
+"""Saved activations of a full recomputation that lie in shards on the tensor ranks, or on the CPU."""
 _RECOMPUTE_MODULES: Final = ("core_attn", "mla_up_proj", "moe_act", "layernorm", "mlp", "moe")
 
 
@@ -219,6 +221,8 @@ def _memory_savers(words: ArgumentWords, facts: Facts) -> None:
         facts.say("strategy.recompute_modules", named or None)
     else:
         facts.say("strategy.activation_checkpointing", "none")
+    if unsaid := [name for name in _UNSAID_SAVERS if words.on(name)]:
+        facts.note(f"{', '.join(unsaid)}: saves memory in a way that a Strategy cannot say")
     _sharding(words, facts)
     if words.on("optimizer_cpu_offload", "cpu_optimizer", "cpu_offload"):
         facts.say("strategy.offload", "optimizer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,3 +176,20 @@ def test_a_run_without_a_figure_asks_for_one() -> None:
     without = type(run)(**{**{name: getattr(run, name) for name in run.__dataclass_fields__}, "step_seconds": None})
     context = {"cluster": {"nodes": 4, "gpu": "b200-sxm-180gb"}}
     assert refusals(without, context) == [("context.measured", "missing")]
+
+
+def test_one_gpu_is_one_node() -> None:
+    run = replace(run_of("megatron_2021.log"), gpus=1)
+    (record,) = complete(run, {"cluster": {"gpu": "l4-24gb"}}, every_stage=False)
+    assert record["cluster"] == {"gpu": "l4-24gb", "nodes": 1, "gpus_per_node": 1}
+
+
+def test_what_the_log_itself_contradicts_is_asked_for_with_the_reason() -> None:
+    run = run_of("megatron_2021.log")
+    doubts = {("strategy", "pipeline_parallel_size"): "two lines differ"}
+    sections = {**run.sections, "strategy": {k: v for k, v in run.sections["strategy"].items() if k[:8] != "pipeline"}}
+    with pytest.raises(ImportRefused) as refused:
+        complete(replace(run, sections=sections, doubts=doubts), {"cluster": CLUSTER}, every_stage=False)
+    [error] = refused.value.errors
+    assert error.loc == ("context", "strategy", "pipeline_parallel_size")
+    assert error.message.startswith("two lines differ; put it into context.strategy.pipeline_parallel_size")

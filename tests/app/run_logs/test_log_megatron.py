@@ -346,6 +346,13 @@ def test_sharded_states_show_in_the_bytes_of_a_parameter() -> None:
     assert run.sections["strategy"]["zero_stage"] == 1
 
 
+def test_savers_that_a_strategy_cannot_say_are_noted() -> None:
+    facts = Facts()
+    say_arguments({"checkpoint_activations": True, "partition_activations": True}, facts, dumped=True)
+    assert facts.said("strategy.activation_checkpointing") == "full"
+    assert "partition_activations: saves memory in a way that a Strategy cannot say" in facts.notes
+
+
 def test_latent_attention_is_no_architecture() -> None:
     facts = Facts()
     say_arguments({"multi_latent_attention": True, "num_layers": 4}, facts, dumped=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from app.run_logs.facts import Reading
+import pytest
+
+from app.run_logs.deepspeed_lines import read_memory_usage
+from app.run_logs.facts import Facts, Reading
 from app.run_logs.hf_trainer import read_hf_trainer
+from app.run_logs.launch_environment import read_launch
 from tests.app.run_logs.excerpts import read_log
 
 
@@ -126,3 +130,35 @@ def test_memory_metrics_of_the_trainer_add_up() -> None:
     )
     (run,) = read_hf_trainer([summary])
     assert run.readings == (Reading(rank=0, allocated_gib=7.0),)
+
+
+@pytest.mark.parametrize(
+    ("allocated", "held", "peak", "reserved"),
+    [
+        (8.2, 9.43, 9, 9.43),  # what is held rounds to the peak
+        (9.41, 9.43, 9, 9.43),
+        (8.0, 8.5, 12, 12.0),  # the allocator gave back
+        (9.49, 8.0, 9, 9.49),  # never less than what is allocated
+    ],
+)
+def test_reserved_memory_of_deepspeed_is_finer_than_it_prints(
+    allocated: float, held: float, peak: int, reserved: float
+) -> None:
+    facts = Facts()
+    line = f"[utils.py:1:see_memory_usage] MA 1.0 GB         Max_MA {allocated} GB  CA {held} GB  Max_CA {peak} GB \n"
+    read_memory_usage(line, facts, training=True)
+    assert facts.run().readings == (Reading(rank=0, allocated_gib=allocated, reserved_gib=reserved),)
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("+ PYTORCH_ALLOC_CONF=expandable_segments:True\n", True),
+        ("export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512,expandable_segments:False\n", False),
+        ("try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation\n", None),
+    ],
+)
+def test_the_allocators_setting(line: str, value: bool | None) -> None:
+    facts = Facts()
+    read_launch(line, facts)
+    assert facts.said("strategy.expandable_segments") is value
