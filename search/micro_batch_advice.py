@@ -78,7 +78,16 @@ def advise(
     gain = float(pair[0].step_seconds[0] / pair[1].step_seconds[0]) - 1.0
     steps = steps_between(problem, job, pair[1].table, memory_confidence, observed)
     larger = _larger_micro_batch(scored, row, fitting)
-    notes = remarks(observation, current, proposed, safe=safe, changed=bool(steps), gain=gain, larger=larger)
+    notes = remarks(
+        observation,
+        current,
+        proposed,
+        safe=safe,
+        changed=bool(steps),
+        gain=gain,
+        larger=larger,
+        ratio=observed.required,
+    )
     return Advice(proposed["strategy"], current, proposed, gain, [*steps, *notes], observed)
 
 

@@ -138,6 +138,12 @@ def test_growth_is_said_and_widens_the_bound() -> None:
     assert growing.current["memory"]["required_upper_gib"] > steady.current["memory"]["required_upper_gib"]
 
 
+@pytest.mark.parametrize(("scale", "said"), [(0.1, True), (0.7, False), (1.0, False), (1.8, False), (2.6, True)])
+def test_an_observation_that_is_hardly_of_the_job_is_said_to_be(scale: float, said: bool) -> None:
+    codes = [step.code for step in advice(EIGHT_B, FSDP, scale).steps]
+    assert ("observed_unlike_predicted" in codes) is said
+
+
 def test_the_provenance_names_the_observation() -> None:
     provenance = advice(EIGHT_B, FSDP, 0.9).estimate["provenance"]
     assert provenance["memory"] == "learned"
