@@ -33,7 +33,8 @@ from cost_models.units import GIB
 MEMORY_FIGURES: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device_gib")
 """Of `measured`, in the order of STATISTICS."""
 MOST_PROBLEMS: Final = 4_000
-"""Models, clusters and workloads that are priced, one at a time and a few milliseconds each; of more the latest."""
+"""Combinations of model, cluster and workload that are priced, one at a time in three milliseconds; of more those with
+the latest runs, clusters in turn, so that none is forgotten for another's sake."""
 _FIGURES: Final = (*MEMORY_FIGURES, "step_seconds")
 _Rows = TypeVar("_Rows", "MemoryRows", "TimeRows")
 
@@ -147,8 +148,13 @@ def training_runs(records: Sequence[Mapping[str, Any]]) -> TrainingRuns:
     requests = _Requests()
     of_record = np.array([requests.number(record) for record in records], dtype=np.int64)
     pricing = _Pricing()
-    for problem in requests.by_problem():
-        pricing.add(problem)
+    problems = requests.by_problem()
+    priced = _latest(problems)
+    for problem, wanted in zip(problems, priced, strict=True):
+        if wanted:
+            pricing.add(problem)
+        else:
+            pricing.leave_out(problem, len(problems))
     reasons = pricing.reasons
     request = np.array([number if number not in reasons else -1 for number in of_record.tolist()], dtype=np.int64)
     skipped = tuple(
@@ -193,6 +199,21 @@ class _Requests:
 
     def by_problem(self) -> list[list[_Request]]:
         return list(self._problems.values())
+
+
+def _latest(problems: Sequence[Sequence[_Request]]) -> list[bool]:
+    """Whether each problem is among the MOST_PROBLEMS."""
+    if len(problems) <= MOST_PROBLEMS:
+        return [True] * len(problems)
+    at = [max((-np.inf if np.isnan(r.at_seconds) else r.at_seconds) for r in requests) for requests in problems]
+    turns: dict[str, int] = defaultdict(int)
+    places: list[tuple[int, int, int]] = []
+    for number in sorted(range(len(problems)), key=lambda number: -at[number]):
+        cluster = json.dumps(problems[number][0].first["cluster"], sort_keys=True)
+        places.append((turns[cluster], len(places), number))
+        turns[cluster] += 1
+    chosen = {number for _, _, number in sorted(places)[:MOST_PROBLEMS]}
+    return [number in chosen for number in range(len(problems))]
 
 
 def _seconds(record: Mapping[str, Any]) -> float:
@@ -251,6 +272,9 @@ class _Pricing:
         origin = self._origin(problem, table, requests)
         self._add_memory(problem, table, estimate_memory(problem, table, stages), requests, origin)
         self._add_time(problem, table, stages, requests, origin)
+
+    def leave_out(self, requests: Sequence[_Request], problems: int) -> None:
+        self._skip(requests, f"older than the {MOST_PROBLEMS} models, clusters and workloads taken of {problems}")
 
     def runs(self, request: IntColumn, skipped: tuple[Skipped, ...]) -> TrainingRuns:
         return TrainingRuns(

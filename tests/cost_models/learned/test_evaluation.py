@@ -91,7 +91,7 @@ class TestGate:
         return found
 
     def test_a_better_one_is_promoted_with_its_figures(self, report: dict[str, Any]) -> None:
-        decision = decide(report)
+        decision = decide(self.changed(report, "candidate", "source", "under_rate", "0.95", 0.05))
         assert decision.promote
         assert any("median error" in reason for reason in decision.reasons)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cost_models.learned import runs as priced
 from cost_models.learned import training_runs
 from tests.cost_models.learned.learned_runs import record
 
@@ -59,6 +60,15 @@ def test_known_records_are_known_by_their_place() -> None:
     assert runs.known_requests(np.array([False, True, False])).tolist() == [0]
     with pytest.raises(ValueError, match="known has 2 rows"):
         runs.known_requests(np.array([True, False]))
+
+
+def test_of_too_many_problems_the_latest_of_each_cluster_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priced, "MOST_PROBLEMS", 2)
+    days = [f"2026-11-{day:02}T00:00:00+00:00" for day in (5, 20, 25)]
+    mine = [record(1.0, sequence_length=512 * (k + 1), started_at=day) for k, day in enumerate(days)]
+    runs = training_runs([*mine, record(1.0, cluster="theirs", started_at="2026-11-01T00:00:00+00:00")])
+    assert runs.request.tolist() == [-1, -1, 2, 3]
+    assert "of 4" in runs.skipped[0].reason
 
 
 def test_nothing_is_nothing() -> None:
