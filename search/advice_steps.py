@@ -139,8 +139,8 @@ def remarks(
 ) -> list[Step]:
     """What is to be known beside the changes.
 
-    `ratio`: observed over predicted. `larger`: the largest safe micro-batch beyond what is proposed, and how much longer
-    a step takes with it, as a share.
+    `ratio`: observed over predicted. `larger`: the largest safe micro-batch beyond what is proposed, and how much
+    longer a step takes with it, as a share.
     """
     found = []
     memory = proposed["memory"]

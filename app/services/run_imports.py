@@ -153,8 +153,16 @@ def _snapshot(file: BinaryIO) -> list[LoggedRun]:
         report = inspect_snapshot(file)
     except SnapshotRefused as refused:
         raise InvalidInput(("file",), refused.code, refused.message) from None
+    devices = [device for device in report["devices"] if device["events"]]
+    if not devices:
+        message = "holds no history, and so no peak: record it with torch.cuda.memory._record_memory_history"
+        raise InvalidInput(("file",), "no_history", message)
     facts = Facts(out_of_memory=bool(report["out_of_memory"]))
-    facts.peak(Reading(rank=None, allocated_gib=report["peak_allocated_gib"], reserved_gib=report["peak_reserved_gib"]))
+    for device in devices:
+        peaks = {f"{name}_gib": device[f"peak_{name}_gib"] for name in ("allocated", "reserved")}
+        facts.peak(Reading(rank=None, **peaks))
+        for note in device["notes"]:
+            facts.note(note)
     facts.note("peaks are those of the recorded history; put the rank's stage into context.measured.pipeline_stage")
     return [facts.run()]
 

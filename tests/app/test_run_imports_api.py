@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,25 @@ from fastapi.testclient import TestClient
 from app.main import create_app
 from app.schemas.run_imports import CONTEXT
 from app.settings import Settings
+from tests.app.memory_snapshots.allocator import MIB, Allocator
 
 PATH = "/v1/runs/import"
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 CLUSTER = {"cluster": {"gpus_per_node": 2, "gpu": "v100-sxm2-32gb"}}
+WHOLE: dict[str, Any] = {
+    "model": {"preset": "gpt-2-xl"},
+    "cluster": {"nodes": 1, "gpus_per_node": 1, "gpu": "l4-24gb"},
+    "workload": {"sequence_length": 1024, "global_batch_size": 8, "precision": "bf16"},
+    "strategy": {
+        "framework": "ddp",
+        "tensor_parallel_size": 1,
+        "pipeline_parallel_size": 1,
+        "zero_stage": 0,
+        "micro_batch_size": 8,
+        "activation_checkpointing": "none",
+    },
+}
+"""What a memory snapshot leaves open."""
 
 
 def send(client: TestClient, content: bytes, context: Any = None, **fields: str) -> Any:
@@ -176,6 +192,36 @@ class TestLogs:
         found = errors(send(client, path.read_bytes()))
         assert {code for _, code in found} == {"missing"}
         assert all(loc[:2] == ["body", "context"] for loc, _ in found)
+
+
+class TestSnapshots:
+    @staticmethod
+    def snapshot(last_events: int | None = None, *, failed: bool = False) -> bytes:
+        allocator = Allocator()
+        allocator.reserve(1024 * MIB)
+        held = [allocator.allocate(300 * MIB) for _ in range(3)]
+        for address in held:
+            allocator.free(address)
+        if failed:
+            allocator.fail(4096 * MIB, 8 * MIB)
+        return pickle.dumps(allocator.snapshot(last_events))
+
+    @pytest.mark.parametrize("failed", [False, True])
+    def test_the_peaks_of_the_history(self, client: TestClient, failed: bool) -> None:
+        answer = send(client, self.snapshot(failed=failed), WHOLE)
+        assert (answer.status_code, answer.json()["format"]) == (201, "pytorch-memory-snapshot"), answer.text
+        measured = client.get(f"/v1/runs/{answer.json()['ids'][0]}").json()["measured"]
+        assert (measured["peak_allocated_gib"], measured["peak_reserved_gib"]) == (900 / 1024, 1.0)
+        assert measured["out_of_memory"] is (True if failed else None)
+
+    def test_what_is_live_at_the_end_is_no_peak(self, client: TestClient) -> None:
+        answer = send(client, self.snapshot(last_events=0), WHOLE)
+        assert errors(answer) == [(["body", "file"], "no_history")]
+
+    def test_a_history_that_begins_late_is_noted(self, client: TestClient) -> None:
+        answer = send(client, self.snapshot(last_events=4), WHOLE)
+        notes = answer.json()["assumptions"]
+        assert "memory was in use before the recorded history begins: earlier peaks are not seen" in notes
 
 
 class TestBadRequests:
