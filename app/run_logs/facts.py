@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from app.run_logs.steady import Interval, steady_step_seconds
+from app.run_logs.steady import steady_step_seconds
 
 Path = tuple[str, ...]
 GIB_MIB: Final = 1024.0
@@ -70,7 +70,8 @@ class Facts:
     gpus: int | None = None
     peaks: dict[tuple[int | None, int | None], Reading] = field(default_factory=dict)
     """By rank and stage."""
-    intervals: list[Interval] = field(default_factory=list)
+    intervals: list[float] = field(default_factory=list)
+    """Seconds of a step, of each interval that was timed."""
     average_step_seconds: float | None = None
     """Over all steps, warm-up included; stands in where no interval is steady."""
     out_of_memory: bool = False

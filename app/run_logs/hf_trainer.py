@@ -23,7 +23,6 @@ from app.run_logs.launch_environment import read_launch
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import whole
 from app.run_logs.progress_bars import Mark, bar_intervals, bar_mark
-from app.run_logs.steady import Interval
 
 _PAIR: Final = re.compile(r"'([\w()/%. -]{1,60})': ('[^']{0,200}'|-?[\d.]{1,30}(?:e[+-]?\d{1,3})?|nan|inf)(?=[,}])")
 _HEADER: Final = re.compile(
@@ -202,10 +201,10 @@ class _Run:
         facts = self.facts
         for (before, then), (step, now) in pairwise(self._speeds):
             if step > before and now > then:
-                facts.intervals.append(Interval(step, step - before, (now - then) / (step - before)))
+                facts.intervals.append((now - then) / (step - before))
         batch = facts.said("workload.global_batch_size")
         if not facts.intervals and batch:
-            facts.intervals.extend(Interval(index, 1, batch / rate) for index, rate in enumerate(self._rates, 1))
+            facts.intervals.extend(batch / rate for rate in self._rates)
         if not facts.intervals:
             facts.intervals.extend(bar_intervals(self._marks))
         if facts.average_step_seconds is None:

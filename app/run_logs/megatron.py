@@ -25,7 +25,6 @@ from app.run_logs.megatron_stages import MOST_STAGES
 from app.run_logs.megatron_words import say_arguments
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import INTEGER, NUMBER
-from app.run_logs.steady import Interval
 
 _ITERATION: Final = re.compile(
     r"iteration[ =]+(\d{1,9})/ {0,12}\d{1,9} \|.{0,200}?"
@@ -177,8 +176,4 @@ class _MegatronLog:
             if stated:
                 facts.note(f"global_batch_size: the last iterations have {batch}, the arguments {stated}")
             facts.say("workload.global_batch_size", batch)
-        before = 0
-        for iteration, seconds, size in steps:
-            if size in (None, batch):
-                facts.intervals.append(Interval(iteration, max(1, iteration - before), seconds))
-            before = iteration
+        facts.intervals.extend(seconds for _, seconds, size in steps if size in (None, batch))

@@ -16,7 +16,6 @@ from app.run_logs.facts import GIB_MIB, MOST_STEPS, Facts, LoggedRun, Reading
 from app.run_logs.launch_environment import read_launch
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import INTEGER, NUMBER
-from app.run_logs.steady import Interval
 
 _FIGURE: Final = r"(\d{1,12}(?:\.\d{1,12})?)([KMBTPE]?)(?=[^\d.KMBTPE])"
 _ITERATION: Final = re.compile(r"\biteration: (\d{1,9}) / \d{1,9} \|.{0,200}?elapsed_time_per_iteration_ms: " + _FIGURE)
@@ -76,7 +75,7 @@ class _Run:
             if iteration > self._last:
                 milliseconds = float(found.group(2)) * _SUFFIXES[found.group(3)]
                 if len(facts.intervals) < MOST_STEPS:
-                    facts.intervals.append(Interval(iteration, iteration - self._last, milliseconds / 1e3))
+                    facts.intervals.append(milliseconds / 1e3)
                 self._last = iteration
             self.trained = True
             self._rates(line)

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from app.run_logs.steady import Interval
-
 _BAR: Final = re.compile(r"\| {0,12}(\d{1,9})/(\d{1,9}) \[((?:\d{1,4}:)?\d{1,2}:\d\d)<")
 FEWEST_SECONDS: Final = 20
 """Of an interval: whole seconds at both ends are then right to 5 %."""
@@ -31,15 +29,15 @@ def bar_mark(line: str) -> Mark | None:
     return int(found.group(1)), int(found.group(2)), seconds
 
 
-def bar_intervals(marks: Iterable[Mark]) -> list[Interval]:
+def bar_intervals(marks: Iterable[Mark]) -> list[float]:
     """Intervals of at least `FEWEST_SECONDS` between marks of one bar; another bar (evaluation) has other totals."""
-    intervals: list[Interval] = []
+    intervals: list[float] = []
     begin: Mark | None = None
     for mark in marks:
         if begin is None or mark[1] != begin[1] or mark[0] < begin[0]:
             begin = mark
         elif mark[0] > begin[0] and mark[2] - begin[2] >= FEWEST_SECONDS:
             steps = mark[0] - begin[0]
-            intervals.append(Interval(mark[0], steps, (mark[2] - begin[2]) / steps))
+            intervals.append((mark[2] - begin[2]) / steps)
             begin = mark
     return intervals

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
@@ -13,17 +12,10 @@ allocator grows, communicators are set up, data loaders fill their queues. The f
 a later one; a second slow one is common with torch.compile, and the median bears it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Steps that were timed together: `seconds` for each of them."""
-
-    last_step: int
-    steps: int
-    seconds: float
-
-
-def steady_step_seconds(intervals: Sequence[Interval]) -> tuple[float | None, str | None]:
+def steady_step_seconds(intervals: Sequence[float]) -> tuple[float | None, str | None]:
     """The median without warm-up, and the rule in words; no time where only warm-up was timed.
+
+    `intervals`: seconds of a step, of each interval that was timed, in their order.
 
     A log whose first interval does not hold the run's first step has no warm-up of that kind, but the same rule.
     """
@@ -34,4 +26,4 @@ def steady_step_seconds(intervals: Sequence[Interval]) -> tuple[float | None, st
     if not steady:
         return None, "only the first interval was timed, which is warm-up: no step_seconds"
     rule = f"step_seconds is the median of {len(steady)} timed interval(s), without the first {warm_up} (warm-up)"
-    return median(interval.seconds for interval in steady), rule
+    return median(steady), rule

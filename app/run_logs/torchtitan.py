@@ -21,7 +21,6 @@ from app.run_logs.facts import MOST_STEPS, Facts, LoggedRun, Reading
 from app.run_logs.launch_environment import catalog_gpu, read_launch
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import CLOCK, INTEGER, NUMBER, whole
-from app.run_logs.steady import Interval
 from app.run_logs.torchtitan_config import ConfigReader, say_config
 
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
@@ -215,8 +214,7 @@ class _Run:
         steps = max(self.steps.values(), key=len, default=[])
         for (before, then), (step, now) in pairwise(steps):
             if then and now and step > before and now > then:
-                seconds = (now - then).total_seconds() / (step - before)
-                facts.intervals.append(Interval(step, step - before, seconds))
+                facts.intervals.append((now - then).total_seconds() / (step - before))
         return facts.run()
 
     def _settle_degrees(self) -> None:

@@ -18,13 +18,22 @@ from app.run_logs.launch_environment import read_launch
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import NUMBER
 from app.run_logs.progress_bars import Mark, bar_intervals, bar_mark
-from app.run_logs.steady import Interval
 
 _STEP: Final = re.compile(r"\bStep (\d{1,9}) \|")
 _METRIC: Final = re.compile(r"\b(peak_memory_alloc|peak_memory_reserved|tokens_per_second_per_gpu):" + NUMBER)
 _BEGINS: Final = re.compile(r"\btune run\b|with resolved config:|Setting manual seed to")
 _RECIPE: Final = re.compile(r"\btune run (?:--\S+ \S+ )*(\w{1,80})")
 _SETTING: Final = re.compile(r"^\s{0,8}(\w{1,60}): {0,4}(\S.{0,200})$")
+_SECTION: Final = re.compile(r"^(\w{1,60}):$")
+_COMPONENT: Final = "_component_"
+_OPTIMIZERS: Final = {
+    "torch.optim.adamw": "adamw",
+    "torch.optim.adam": "adam",
+    "bitsandbytes.optim.adamw8bit": "adamw-8bit",
+    "bitsandbytes.optim.pagedadamw8bit": "adamw-8bit",
+    "torchao.optim.adamw8bit": "adamw-8bit",
+    "torchao.prototype.low_bit_optim.adamw8bit": "adamw-8bit",
+}
 _PRECISION: Final = re.compile(r"initialized with precision torch\.(bfloat16|float32|float16)")
 _UNIT: Final = re.compile(r"peak memory allocation: [\d.]+ (GiB|GB)\b")
 _DTYPES: Final = {
@@ -59,7 +68,8 @@ class _Run:
         self._settings: dict[str, str] = {}
         self._unit: str | None = None
         self._peaks: dict[str, float] = {}
-        self._rates: list[tuple[int, float]] = []
+        self._rates: list[float] = []
+        self._section = ""
         self._recipe = ""
         self._in_config = False
 
@@ -68,12 +78,12 @@ class _Run:
         facts = self.facts
         read_launch(line, facts)
         read_out_of_memory(line, facts)
-        if step := _STEP.search(line):
+        if _STEP.search(line):
             self.trained = True
             for name, value in _METRIC.findall(line):
                 if name == "tokens_per_second_per_gpu":
                     if len(self._rates) < MOST_STEPS:
-                        self._rates.append((int(step.group(1)), float(value)))
+                        self._rates.append(float(value))
                 else:
                     self._peaks[name] = max(self._peaks.get(name, 0.0), float(value))
         elif (mark := bar_mark(line)) and len(self._marks) < MOST_STEPS:
@@ -89,13 +99,18 @@ class _Run:
             facts.say("workload.precision", _DTYPES[precision.group(1)])
         elif "enable_activation_checkpointing is True" in line:
             facts.say("strategy.activation_checkpointing", "full")
+        elif self._in_config and (section := _SECTION.search(line.rstrip())):
+            self._section = section.group(1)
         elif (
             self._in_config
             and not self.trained
             and len(self._settings) < 1000
             and (setting := _SETTING.search(line.rstrip()))
         ):
-            self._settings.setdefault(setting.group(1), setting.group(2).lower())
+            name = setting.group(1)
+            if name == _COMPONENT:
+                name = f"{self._section}.{name}"
+            self._settings.setdefault(name, setting.group(2).lower())
         self.begun = self.begun or bool(self._recipe or self._settings)
 
     def logged(self) -> LoggedRun:
@@ -140,9 +155,28 @@ class _Run:
             facts.say(f"strategy.{part}_dtype", stored)
         checkpointing = self._settings.get("enable_activation_checkpointing")
         facts.say("strategy.activation_checkpointing", {"true": "full", "false": "none"}.get(checkpointing or ""))
+        self._settle_techniques()
         if "lora" in self._recipe:
             facts.ask("workload.fine_tuning")
         facts.say("software.recipe", self._recipe or None)
+
+    def _settle_techniques(self) -> None:
+        """Optimizer, offload and compilation, which a config always names; without one nothing is said."""
+        if not self._settings:
+            return
+        facts, settings = self.facts, self._settings
+        named = settings.get(f"optimizer.{_COMPONENT}")
+        if named in _OPTIMIZERS:
+            facts.say("workload.optimizer", _OPTIMIZERS[named])
+            if _OPTIMIZERS[named] == "adamw-8bit":
+                facts.sections["strategy"].pop("optimizer_state_dtype", None)  # of blocks, whatever the weights are
+        elif named:
+            facts.ask("workload.optimizer")
+        if settings.get("fsdp_cpu_offload") == "true":
+            facts.say("strategy.offload", "optimizer-and-parameters")
+        elif settings.get("enable_activation_offloading") == "true":
+            facts.say("strategy.offload", "activations")
+        facts.say("strategy.compile", {"true": True, "false": False}.get(settings.get("compile", "")))
 
     def _settle_memory(self) -> None:
         unit = self._unit
@@ -161,6 +195,4 @@ class _Run:
         if length and micro and self._settings.get("packed") == "true":
             self.facts.say("workload.sequence_length", length)
             tokens = length * micro * accumulation
-            for step, rate in self._rates:
-                if rate > 0:
-                    self.facts.intervals.append(Interval(step, 1, tokens / rate))
+            self.facts.intervals.extend(tokens / rate for rate in self._rates if rate > 0)

@@ -9,7 +9,7 @@ import pytest
 
 from app.run_logs.formats import FORMATS, READERS, SNAPSHOT, recognise
 from app.run_logs.lines import LONGEST_LINE_BYTES, MOST_UNPACKED_BYTES, log_lines, raw_lines
-from app.run_logs.steady import Interval, steady_step_seconds
+from app.run_logs.steady import steady_step_seconds
 from cost_models.errors import InvalidInput
 from tests.app.run_logs.excerpts import LOGS
 
@@ -98,12 +98,9 @@ def test_a_log_that_is_cut_anywhere_gives_no_figure_that_the_whole_does_not(cut:
 
 
 def test_steady_steps() -> None:
-    def intervals(*seconds: float) -> list[Interval]:
-        return [Interval(index, 1, value) for index, value in enumerate(seconds, 1)]
-
     assert steady_step_seconds([]) == (None, None)
-    assert steady_step_seconds(intervals(9.0))[0] is None
-    assert steady_step_seconds(intervals(9.0, 2.0))[0] == 2.0
-    assert steady_step_seconds(intervals(9.0, 2.0, 50.0, 3.0))[0] == 3.0
+    assert steady_step_seconds([9.0])[0] is None
+    assert steady_step_seconds([9.0, 2.0])[0] == 2.0
+    assert steady_step_seconds([9.0, 2.0, 50.0, 3.0])[0] == 3.0
     # of 20 intervals two are warm-up
-    assert steady_step_seconds(intervals(9.0, 9.0, *[1.0] * 9, *[2.0] * 9))[0] == 1.5
+    assert steady_step_seconds([9.0, 9.0, *[1.0] * 9, *[2.0] * 9])[0] == 1.5

@@ -8,6 +8,7 @@ from app.run_logs.deepspeed_lines import read_memory_usage
 from app.run_logs.facts import Facts, Reading
 from app.run_logs.hf_trainer import read_hf_trainer
 from app.run_logs.launch_environment import read_launch
+from app.run_logs.torchtune import read_torchtune
 from tests.app.run_logs.excerpts import read_log
 
 
@@ -68,6 +69,45 @@ def test_torchtune_with_its_config() -> None:
     assert run.readings == (Reading(rank=0, allocated_gib=31.25, reserved_gib=34.5),)
     # 2 · 4 · 2048 packed tokens at 4096 and 4000 a second
     assert run.step_seconds == (4.0 + 4.096) / 2
+
+
+CONFIG = """$ tune run full_finetune_single_device --config llama2/7B_full_low_memory
+INFO:torchtune.utils._logging:Running FullFinetuneRecipeSingleDevice with resolved config:
+batch_size: 2
+compile: false
+dtype: bf16
+enable_activation_offloading: {offloading}
+fsdp_cpu_offload: {cpu}
+loss:
+  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss
+optimizer:
+  _component_: {optimizer}
+  lr: 2.0e-05
+tokenizer:
+  _component_: torchtune.models.llama2.llama2_tokenizer
+Step 1 | loss:1.94 peak_memory_alloc:30.25 peak_memory_reserved:33.5 tokens_per_second_per_gpu:1000.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "optimizer", "offload", "states"),
+    [
+        (("false", "false", "torch.optim.AdamW"), "adamw", None, "bf16"),
+        (("true", "false", "bitsandbytes.optim.PagedAdamW8bit"), "adamw-8bit", "activations", None),
+        (("false", "true", "torch.optim.AdamW"), "adamw", "optimizer-and-parameters", "bf16"),
+        (("false", "false", "my.Optimizer"), None, None, "bf16"),
+    ],
+)
+def test_techniques_of_torchtune(
+    settings: tuple[str, str, str], optimizer: str | None, offload: str | None, states: str | None
+) -> None:
+    text = CONFIG.format(offloading=settings[0], cpu=settings[1], optimizer=settings[2])
+    (run,) = read_torchtune(text.splitlines(keepends=True))
+    strategy = run.sections["strategy"]
+    assert run.sections["workload"].get("optimizer") == optimizer
+    assert (("workload", "optimizer") in run.asks) is (optimizer is None)
+    assert (strategy.get("offload"), strategy.get("optimizer_state_dtype")) == (offload, states)
+    assert strategy["compile"] is False
 
 
 def test_a_progress_bar_of_torchtune() -> None:
