@@ -111,10 +111,13 @@ class Retraining:
         """A training if so many runs are new since the last one began, or was asked for; answers a job or None."""
 
         def is_due(session: Session) -> bool:
-            newest = MemoryModelRepository(session).newest()
+            models = MemoryModelRepository(session)
+            newest, trained = models.newest(), models.newest_trained()
             if newest is None or newest.state == ModelState.QUEUED:
                 return False
-            return RunRepository(session).count_after(newest.last_run_id) >= max(count, (newest.runs or 0) // NEW_SHARE)
+            # Of the last that ended: the one that runs, or that failed, does not say how many it knows.
+            known = (trained and trained.runs) or 0
+            return RunRepository(session).count_after(newest.last_run_id) >= max(count, known // NEW_SHARE)
 
         def ask(session: Session) -> str | None:
             return _new(self._ask(session, ModelTrigger.NEW_RUNS)) if is_due(session) else None

@@ -191,6 +191,21 @@ class TestNewRuns:
         log_runs(bench.database, 1)
         assert len(bench.scheduler().due(EVENING)) == 1
 
+    def test_as_many_are_needed_while_a_training_runs(self, bench: Bench) -> None:
+        bench.start()
+        with bench.database.write() as session:
+            MemoryModelRepository(session).change(1, runs=2_000)
+        asked = bench.retraining.ask(ModelTrigger.REQUEST)
+        due: list[list[str]] = []
+
+        def look(_: object) -> None:
+            for count in (19, 1):
+                log_runs(bench.database, count)
+                due.append(bench.scheduler().due(EVENING))
+
+        bench.work([asked.job_id], FakeTrain(during=look))
+        assert [len(jobs) for jobs in due] == [0, 1]
+
     def test_none_does(self, bench: Bench) -> None:
         bench.start()
         log_runs(bench.database, 99)
