@@ -86,7 +86,10 @@ def say_engine_config(config: EngineConfig, facts: Facts) -> None:
     precision = next((name for name, on in enabled.items() if on), None)
     facts.say("workload.precision", precision)
     name = config.fields.get("optimizer_name", str(config.section("optimizer").get("type", ""))).lower()
-    facts.say("workload.optimizer", _OPTIMIZERS.get(name))
+    if name in _OPTIMIZERS:
+        facts.say("workload.optimizer", _OPTIMIZERS[name])
+    elif name not in ("", "none"):
+        facts.ask("workload.optimizer")
     _offload(config, facts)
     partition = zero.get("zero_hpz_partition_size")
     if isinstance(partition, int) and partition > 1:

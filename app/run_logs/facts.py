@@ -99,7 +99,9 @@ class Facts:
 
     def ask(self, path: str) -> None:
         """The log leaves this open, and it matters."""
-        self.asks.append(tuple(path.split(".")))
+        asked = tuple(path.split("."))
+        if asked not in self.asks:
+            self.asks.append(asked)
 
     def doubt(self, path: str, reason: str) -> None:
         """The log contradicts what it said: that is forgotten, and asked for."""

@@ -31,6 +31,10 @@ _HEADER: Final = re.compile(
 )
 _ARGUMENT: Final = re.compile(r"^\s{0,8}(\w{1,60})=([\w.\[\]'\"]{1,60}),$")
 _CONFIG: Final = re.compile(r"Model config \w{1,60} \{")
+_ADAPTERS: Final = re.compile(r"\btrainable params: [\d,]{1,20} \|\| all params: |\bLoraConfig\(|\bPeftModel")
+"""huggingface/peft `src/peft/peft_model.py` (`print_trainable_parameters`), and the names of its classes."""
+_TRAINING_BAR: Final = re.compile(r"^\s{0,8}(?:Train(?:ing)?: {1,8})?\d{1,3}%\|")
+"""The Trainer's bar has no description (that of ms-swift: Train); bars of loading and tokenizing have others."""
 _BYTES: Final = ("before_init_mem_gpu", "init_mem_gpu_alloc_delta", "train_mem_gpu_alloc_delta")
 _PEAK_DELTA: Final = "train_mem_gpu_peaked_delta"
 LONGEST_CHARACTERS: Final = 200_000
@@ -83,12 +87,12 @@ class _Run:
             self.trained = True
         read_launch(line, facts)
         read_out_of_memory(line, facts)
+        if _ADAPTERS.search(line):
+            facts.ask("workload.fine_tuning")
         if "{'" in line:
             self._log(dict(_PAIR.findall(line)))
-        elif mark := bar_mark(line):
-            if len(self._marks) < MOST_STEPS:
-                self._marks.append(mark)
-            self.trained = True
+        elif _TRAINING_BAR.match(line) and (mark := bar_mark(line)):
+            self._mark(mark)
         elif " = " in line and len(self._header) < 100 and (header := _HEADER.search(line)):
             self._header[header.group(1).partition(" (")[0]] = whole(header.group(2))
             self._hf = True
@@ -96,6 +100,14 @@ class _Run:
             self._model_config(line)
         elif len(self._arguments) < 1000 and (argument := _ARGUMENT.match(line.rstrip("\n"))):
             self._arguments.setdefault(argument.group(1), argument.group(2))
+
+    def _mark(self, mark: Mark) -> None:
+        """Evaluations have bars without a description too; their totals are not the training's."""
+        total = self._header.get("Total optimization steps", self._marks[0][1] if self._marks else mark[1])
+        if mark[1] == total:
+            self.trained = True
+            if len(self._marks) < MOST_STEPS:
+                self._marks.append(mark)
 
     def _log(self, pairs: dict[str, str]) -> None:
         if "train_runtime" in pairs:
@@ -173,6 +185,8 @@ class _Run:
             facts.say("workload.optimizer", "adamw-8bit" if "8bit" in optimizer else "adamw")
         elif "adafactor" in optimizer:
             facts.say("workload.optimizer", "adafactor")
+        elif optimizer:
+            facts.ask("workload.optimizer")
 
     def _settle_degrees(self) -> None:
         facts = self.facts

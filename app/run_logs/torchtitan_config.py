@@ -83,6 +83,8 @@ def say_config(config: ConfigReader, facts: Facts) -> None:
         "workload.optimizer": _named(_OPTIMIZERS, config.values.get("optimizer.name")),
         "workload.precision": _named(_DTYPES, config.values.get("training.mixed_precision_param")),
     }
+    if config.values.get("optimizer.name") and found["workload.optimizer"] is None:
+        facts.ask("workload.optimizer")
     for path, value in found.items():
         if facts.said(path) is None:
             facts.say(path, value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.run_logs.deepspeed_lines import read_memory_usage
-from app.run_logs.facts import Facts, Reading
-from app.run_logs.hf_trainer import read_hf_trainer
+from app.run_logs.facts import Facts, LoggedRun, Reading
+from app.run_logs.hf_trainer import read_deepspeed, read_hf_trainer
 from app.run_logs.launch_environment import read_launch
 from app.run_logs.torchtune import read_torchtune
 from tests.app.run_logs.excerpts import read_log
@@ -202,3 +202,60 @@ def test_the_allocators_setting(line: str, value: bool | None) -> None:
     facts = Facts()
     read_launch(line, facts)
     assert facts.said("strategy.expandable_segments") is value
+
+
+def trained(*lines: str) -> LoggedRun:
+    (run,) = read_hf_trainer([*(f"{line}\n" for line in lines), "{'train_runtime': 9.0, 'train_loss': 1.5}\n"])
+    return run
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.06",
+        "[INFO:swift] model: PeftModelForCausalLM(",
+        "peft_config=LoraConfig(r=16)",
+    ],
+)
+def test_adapters_are_asked_for(line: str) -> None:
+    assert trained(line, line).asks == (("workload", "fine_tuning"),)
+    assert trained("no adapters").asks == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "optimizer"),
+    [
+        ("optim=OptimizerNames.ADAMW_TORCH,", "adamw"),
+        ("optim=OptimizerNames.PAGED_ADAMW_8BIT,", "adamw-8bit"),
+        ("optim=OptimizerNames.LION,", None),
+        ("[INFO] [config.py:752:print]   optimizer_name ............... adam", "adamw"),
+        ("[INFO] [config.py:752:print]   optimizer_name ............... onebitlamb", None),
+    ],
+)
+def test_optimizers_that_are_not_known_are_asked_for(line: str, optimizer: str | None) -> None:
+    run = trained(line)
+    assert run.sections.get("workload", {}).get("optimizer") == optimizer
+    assert (("workload", "optimizer") in run.asks) is (optimizer is None)
+
+
+BARS = [
+    "Loading checkpoint shards: 100%|####| 4/4 [00:40<00:00, 10.0s/it]",
+    "Map:  10%|#   | 100/1000 [00:05<00:45, 20 examples/s]",
+    "Map: 100%|####| 1000/1000 [00:55<00:00, 20 examples/s]",
+]
+TRAINING_BARS = [
+    f" {step}%|#   | {step}/100 [{3 * step // 60:02}:{3 * step % 60:02}<05:00,  3.0s/it]" for step in range(0, 60, 10)
+]
+EVALUATION_BARS = ["  0%|    | 0/50 [00:00<?, ?it/s]", "100%|####| 50/50 [00:50<00:00, 1.0it/s]"]
+
+
+@pytest.mark.parametrize("header", [[], ["  Total optimization steps = 100"]])
+def test_only_the_bar_of_training_is_timed(header: list[str]) -> None:
+    lines = [*BARS, *header, *TRAINING_BARS, *EVALUATION_BARS]
+    (run,) = read_hf_trainer([f"{line}\n" for line in lines])
+    assert run.step_seconds == 3.0
+
+
+def test_a_bar_before_training_is_the_set_up() -> None:
+    memory = "[utils.py:1:see_memory_usage] MA 1.0 GB         Max_MA 9.0 GB         CA 9.5 GB         Max_CA 10 GB "
+    assert list(read_deepspeed([f"{line}\n" for line in (*BARS, memory)])) == []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.run_logs.facts import Reading
+from app.run_logs.facts import Facts, Reading
 from app.run_logs.launch_environment import catalog_gpu
 from app.run_logs.torchtitan import PRESETS
+from app.run_logs.torchtitan_config import ConfigReader, say_config
 from cost_models.catalog.models import load_model
 from cost_models.parameters import count_parameters
 from tests.app.run_logs.excerpts import read_log
@@ -93,3 +94,12 @@ def test_presets_have_the_parameters_that_torchtitan_prints(key: tuple[str, str,
 )
 def test_devices_of_the_catalog(device: str, memory_gib: float, name: str | None) -> None:
     assert catalog_gpu(device, memory_gib) == name
+
+
+@pytest.mark.parametrize(("name", "optimizer"), [("Adam", "adam"), ("Lion", None)])
+def test_an_optimizer_that_is_not_known_is_asked_for(name: str, optimizer: str | None) -> None:
+    config, facts = ConfigReader(), Facts()
+    config.read(f'Running with configs: {{"optimizer": {{"name": "{name}"}}}}\n')
+    say_config(config, facts)
+    assert facts.said("workload.optimizer") == optimizer
+    assert (("workload", "optimizer") in facts.asks) is (optimizer is None)
