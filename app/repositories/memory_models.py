@@ -94,13 +94,14 @@ class MemoryModelRepository:
         """Set columns of a version."""
         self._session.execute(update(MemoryModel).where(MemoryModel.version == version).values(**values))
 
-    def lock(self) -> None:
-        """Until the transaction ends nobody else changes which version serves; SQLite has one writer anyway."""
+    def lock(self) -> Sequence[int]:
+        """Until the transaction ends nobody else changes which version serves; SQLite has one writer anyway. Answers
+        the versions that could."""
         query = select(MemoryModel.version).where(MemoryModel.state.in_(TRAINED)).order_by(MemoryModel.version)
-        self._session.execute(query.with_for_update()).all()
+        return self._session.scalars(query.with_for_update()).all()
 
     def promote(self, version: int, *, at: datetime) -> None:
-        """Let a version serve instead of the one that does; `lock` must have been called."""
+        """Let a version that exists serve instead of the one that does; `lock` must have been called."""
         self._session.execute(
             update(MemoryModel).where(MemoryModel.state == ModelState.SERVING).values(state=ModelState.ARCHIVED)
         )

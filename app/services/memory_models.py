@@ -142,6 +142,7 @@ class MemoryModelService:
             raise CannotServe(version, reason)
         with self._database.write() as session:
             models = MemoryModelRepository(session)
-            models.lock()
+            if version not in models.lock():
+                raise MemoryModelNotFound(version)  # purged since it was read
             models.promote(version, at=utc_now())
         return self.get(version)

@@ -9,11 +9,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from app.db.base import utc_now
 from app.db.session import Database
 from app.jobs.executor import JobExecutor
 from app.main import create_app
 from app.repositories.memory_models import MemoryModelRepository
-from app.services.memory_models import MemoryModelService
+from app.services.memory_models import MemoryModelNotFound, MemoryModelService
 from app.services.search_solver import solve_request
 from app.settings import Settings
 from tests.app.trainings import FakeTrain, log_runs, states
@@ -179,6 +180,19 @@ class TestPromote:
 
     def test_no_such_version(self, service: Service) -> None:
         assert service.client.post(f"{PATH}/1/promote").status_code == 404
+
+    def test_one_that_is_purged_meanwhile_leaves_the_one_that_serves(self, service: Service) -> None:
+        service.train(FakeTrain(promote=False))
+        service.train()
+
+        def purge(*_: object, **__: object) -> None:
+            with service.database.write() as session:
+                MemoryModelRepository(session).purge(utc_now())
+
+        models = MemoryModelService(service.database, service.settings, wake=lambda _: None, why_refused=purge)
+        with pytest.raises(MemoryModelNotFound):
+            models.promote(1)
+        assert states(service.database) == {2: "serving"}
 
     def test_one_without_a_model(self, service: Service) -> None:
         def fail(_: object) -> None:
