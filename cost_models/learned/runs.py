@@ -32,10 +32,10 @@ from cost_models.units import GIB
 
 MEMORY_FIGURES: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device_gib")
 """Of `measured`, in the order of STATISTICS."""
-MOST_PROBLEMS: Final = 4_000
-"""Combinations of model, cluster and workload that are priced, one at a time in three milliseconds; of more those with
-the latest runs, clusters in turn, so that none is forgotten for another's sake."""
-_FIGURES: Final = (*MEMORY_FIGURES, "step_seconds")
+MOST_PROBLEMS: Final = 2_000
+"""Combinations of model, cluster and workload that are priced, one at a time in 3 to 12 ms; of more those with the
+latest runs, clusters in turn, so that none is forgotten for another's sake."""
+_OF_MEMORY: Final = {*MEMORY_FIGURES, "out_of_memory"}
 _Rows = TypeVar("_Rows", "MemoryRows", "TimeRows")
 
 
@@ -270,7 +270,8 @@ class _Pricing:
         requests, table = [request for request, keep in zip(requests, kept, strict=True) if keep], table.take(kept)
         stages = all_stages(problem.model, table)
         origin = self._origin(problem, table, requests)
-        self._add_memory(problem, table, estimate_memory(problem, table, stages), requests, origin)
+        if any(measured.keys() & _OF_MEMORY for request in requests for measured in request.measured):
+            self._add_memory(problem, table, estimate_memory(problem, table, stages), requests, origin)
         self._add_time(problem, table, stages, requests, origin)
 
     def leave_out(self, requests: Sequence[_Request], problems: int) -> None:
