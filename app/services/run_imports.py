@@ -86,12 +86,27 @@ def _import_table(
         errors += [InvalidInput(error.loc, error.code, row.message((), error.message)) for error in found]
     if errors:
         raise RunsRefused(errors)
-    ids = _log(database, records, lambda index, loc, message: _at_row(rows[index], loc, message))
+    ids = _log(database, records, lambda index, loc, message: _at_row(rows[index], given[index], loc, message))
     return Imported(ids, format, len(rows), assumptions)
 
 
-def _at_row(row: Row, loc: Loc, message: str) -> tuple[Loc, str]:
+def _at_row(row: Row, context: Mapping[str, Any], loc: Loc, message: str) -> tuple[Loc, str]:
+    """The place of a field: in the context where only that has it, else in the file."""
+    if _holds(context, loc) and not _holds(row.record, loc):
+        return ("context", *loc), message
     return row.place(loc), row.message(loc, message)
+
+
+def _holds(record: Mapping[str, Any], loc: Loc) -> bool:
+    """Whether a record has a field, or the value that the field would be in."""
+    held: Any = record
+    for name in loc:
+        if not isinstance(held, Mapping):
+            return True
+        if name not in held:
+            return False
+        held = held[name]
+    return True
 
 
 def _import_log(
@@ -196,13 +211,15 @@ def _log(database: Database, records: Sequence[Mapping[str, Any]], place: Any) -
     try:
         return log_runs(database, list(records), most=MOST_ROWS)
     except RunsNotLogged as refused:
-        moved = []
+        moved: dict[
+            tuple[Loc, str, str], InvalidInput
+        ] = {}  # what is wrong with a context is so once, not for each run
         for error in refused.errors:
             index, *loc = error.loc
             where, message = place(index, tuple(part for part in loc if part not in UNION_TAGS), error.message)
-            moved.append(InvalidInput(where, error.code, message))
+            moved[where, error.code, message] = InvalidInput(where, error.code, message)
         kind = RunKeyConflict if isinstance(refused, RunKeyConflict) else RunsRefused
-        raise kind(moved) from None
+        raise kind(list(moved.values())) from None
 
 
 def _contexts(text: str | None) -> list[dict[str, Any]]:

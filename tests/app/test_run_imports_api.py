@@ -96,6 +96,21 @@ class TestTables:
         assert errors(answer) == [(["body", "context", "workload", "global_batch_size"], "contradiction")]
         assert "line 3: the log says 16, the context 8" in answer.json()["detail"]
 
+    def test_what_is_wrong_with_the_context_is_said_once_and_there(self, client: TestClient) -> None:
+        rows = b"key,model.preset,cluster.nodes,measured.step_seconds\na,gpt-2-xl,1,1.5\nb,gpt-2-xl,1,-1\n"
+        context = {
+            "cluster": {"gpus_per_node": 8, "gpu": "no-such-gpu"},
+            "workload": {"sequence_length": 1024, "global_batch_size": 8},
+            "strategy": {"framework": "ddp"},
+            "unknown": ["nothing"],
+        }
+        assert errors(send(client, rows, context, format="csv")) == [
+            (["body", "context", "unknown", 0], "unknown_field"),
+            (["body", "file", 3, "measured.step_seconds"], "greater_than"),
+        ]
+        found = errors(send(client, rows.replace(b"-1", b"1"), context | {"unknown": []}, format="csv"))
+        assert found == [(["body", "context", "cluster", "gpu"], "unknown_gpu")]
+
     def test_a_key_of_other_content_is_a_conflict(self, client: TestClient) -> None:
         template = client.get(f"{PATH}/template", params={"format": "jsonl"}).text
         assert send(client, template.encode()).status_code == 201
