@@ -30,11 +30,11 @@ FEWEST_FAMILIES: Final = 3
 _SEED: Final = 0
 _TREES: Final = {
     "loss": "squared_error",
-    "max_iter": 30,
+    "max_iter": 15,
     "max_leaf_nodes": 8,
     "max_bins": 63,
     "min_samples_leaf": 15,
-    "learning_rate": 0.1,
+    "learning_rate": 0.2,
     "l2_regularization": 5.0,
     "early_stopping": False,
     "random_state": _SEED,
@@ -54,15 +54,12 @@ class Generic:
 
     def predict(self, features: FloatColumn) -> FloatColumn:
         """(n, 3) log corrections by STATISTICS."""
-        columns = [self._of(features, statistic) for statistic in range(len(STATISTICS))]
-        return np.stack(columns, axis=1)
-
-    def _of(self, features: FloatColumn, statistic: int) -> FloatColumn:
-        kind = np.full(len(features), statistic, dtype=np.int64)
-        answer: FloatColumn = self.share * np.clip(
-            self.trees.predict(_with_statistic(features, kind)), self.least, self.most
-        )
-        return answer
+        kinds = len(STATISTICS)
+        # One call for all of them: each costs milliseconds before its first row.
+        asked = _with_statistic(np.tile(features, (kinds, 1)), np.repeat(np.arange(kinds), len(features)))
+        answer = np.clip(self.trees.predict(asked), self.least, self.most).reshape(kinds, len(features))
+        columns: FloatColumn = self.share * answer.T
+        return columns
 
 
 @dataclass(frozen=True)
