@@ -126,7 +126,7 @@ def _close(one: float, other: float) -> bool:
 
 
 def _contradiction(path: Path, logged: object, given: object) -> InvalidInput:
-    message = f"the log says {_shown(logged)}, the context {_shown(given)}"
+    message = f"the file says {_shown(logged)}, the context {_shown(given)}"
     return InvalidInput(("context", *path), "contradiction", message)
 
 

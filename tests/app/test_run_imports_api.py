@@ -94,7 +94,7 @@ class TestTables:
         assert (first["key"], first["workload"]["global_batch_size"]) == ("a", 8)
         answer = send(client, rows, context | {"workload": {"sequence_length": 1024, "global_batch_size": 8}})
         assert errors(answer) == [(["body", "context", "workload", "global_batch_size"], "contradiction")]
-        assert "line 3: the log says 16, the context 8" in answer.json()["detail"]
+        assert "line 3: the file says 16, the context 8" in answer.json()["detail"]
 
     def test_what_is_wrong_with_the_context_is_said_once_and_there(self, client: TestClient) -> None:
         rows = b"key,model.preset,cluster.nodes,measured.step_seconds\na,gpt-2-xl,1,1.5\nb,gpt-2-xl,1,-1\n"
@@ -162,7 +162,7 @@ class TestLogs:
     def test_a_contradiction_names_both_values(self, client: TestClient) -> None:
         answer = send(client, log("megatron_2021.log"), CLUSTER | {"strategy": {"tensor_parallel_size": 4}})
         assert errors(answer) == [(["body", "context", "strategy", "tensor_parallel_size"], "contradiction")]
-        assert "the log says 2, the context 4" in answer.json()["detail"]
+        assert "the file says 2, the context 4" in answer.json()["detail"]
 
     def test_out_of_memory_is_kept_with_its_figures(self, client: TestClient) -> None:
         context = {"cluster": {"gpu": "h100-sxm5-80gb"}, "unknown": ["zero_stage"]}

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from structlog.testing import capture_logs
 
 from app.db.migrate import SchemaOutdated
 from app.db.session import Database
 from app.services.api_keys import create_key
 from app.serving import CannotServe, serve, serving
 from app.settings import Settings
+from tests.app.learned_versions import store_version, version_of
+from tests.integration.workers import wait_for
 
 
 def settings_for(url: str, **given: object) -> Settings:
@@ -45,3 +48,11 @@ def test_the_network_is_refused_until_a_key_exists(sqlite_url: str) -> None:
 def test_the_loopback_needs_no_key(sqlite_url: str) -> None:
     with serving(settings_for(sqlite_url)) as address:
         assert httpx2.get(f"{address}/v1/searches", trust_env=False).json() == {"items": [], "next_cursor": None}
+
+
+def test_the_model_that_serves_is_loaded_before_anyone_asks(sqlite_url: str) -> None:
+    database = Database(sqlite_url)
+    store_version(database, 1, version_of())
+    database.dispose()
+    with capture_logs() as logs, serving(settings_for(sqlite_url)):
+        wait_for(lambda: any(entry["event"] == "memory_model_loaded" for entry in logs))

@@ -95,10 +95,10 @@ def test_unknown_does_not_excuse_what_a_run_record_needs() -> None:
         (
             {"strategy": {"tensor_parallel_size": 4}},
             "context.strategy.tensor_parallel_size",
-            "the log says 2, the context 4",
+            "the file says 2, the context 4",
         ),
-        ({"workload": {"precision": "bf16"}}, "context.workload.precision", "the log says 'fp16', the context 'bf16'"),
-        ({"measured": {"step_seconds": 1.0}}, "context.measured.step_seconds", "the log says 1.305, the context 1.0"),
+        ({"workload": {"precision": "bf16"}}, "context.workload.precision", "the file says 'fp16', the context 'bf16'"),
+        ({"measured": {"step_seconds": 1.0}}, "context.measured.step_seconds", "the file says 1.305, the context 1.0"),
         (
             {"cluster": CLUSTER | {"nodes": 3}},
             "context.cluster.nodes",
@@ -109,16 +109,16 @@ def test_unknown_does_not_excuse_what_a_run_record_needs() -> None:
             "context.cluster.gpus_per_node",
             "the log says 4 GPUs in all, which 3 a node do not divide",
         ),
-        ({"model": {"preset": "gpt-2-xl"}}, "context.model.layers", "the log says 12, the context 48"),
+        ({"model": {"preset": "gpt-2-xl"}}, "context.model.layers", "the file says 12, the context 48"),
         (
             {"model": {"architecture": {"layers": 13}}},
             "context.model.architecture.layers",
-            "the log says 12, the context 13",
+            "the file says 12, the context 13",
         ),
         (
             {"strategy": {"sequence_parallel": 0}},
             "context.strategy.sequence_parallel",
-            "the log says False, the context 0",
+            "the file says False, the context 0",
         ),
     ],
 )
