@@ -7,14 +7,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+import structlog
 import uvicorn
 
 from app.db import migrate
-from app.db.session import Database
+from app.db.session import DATABASE_AWAY, Database
 from app.jobs.embedded import embedded_worker
 from app.main import create_app
 from app.services import api_keys
+from app.services.learner import software
+from app.services.serving_model import ServingModel
 from app.settings import LOOPBACK_HOSTS, Settings
+
+log = structlog.get_logger(__name__)
 
 
 class CannotServe(Exception):
@@ -48,8 +53,19 @@ def _worker(settings: Settings) -> AbstractContextManager[None]:
 def _listening(settings: Settings) -> Iterator[tuple[uvicorn.Server, socket.socket]]:
     _check_database(settings)
     with _bind(settings.host, settings.port) as listener:
-        config = uvicorn.Config(create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=5)
+        app = create_app(settings)
+        threading.Thread(target=_prepare, args=(app.state.serving_model,), name="prepare", daemon=True).start()
+        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
         yield uvicorn.Server(config), listener
+
+
+def _prepare(serving_model: ServingModel) -> None:
+    # Loading the first model takes seconds, most of them for scikit-learn; not those of the first who asks.
+    software()
+    try:
+        serving_model.current()
+    except DATABASE_AWAY:
+        log.exception("prepare_failed")  # the requests will say so too
 
 
 def _check_database(settings: Settings) -> None:
