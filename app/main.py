@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -10,6 +11,7 @@ from fastapi import FastAPI
 
 from app import __version__
 from app.api import health, v1
+from app.api.uploads import UPLOADS_AT_ONCE
 from app.body_limit import FORM_BYTES, BodyLimit
 from app.db.session import Database
 from app.docs import install_docs
@@ -70,6 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.database = database
     app.state.metrics = metrics
     app.state.rate_limiter = RateLimiter(settings.rate_limit, settings.rate_limit_url)
+    app.state.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
     app.state.searches = SearchService(database, wake=queue.wake, max_attempts=settings.max_attempts)
     app.state.serving_model = ServingModel(database, on_refusal=metrics.refused_models.inc)
     app.state.memory_models = MemoryModelService(database, settings, wake=queue.wake, why_refused=why_refused)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Final, ParamSpec, TypeVar
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from app.errors import BodyTooLarge, EdgeError
 from cost_models.errors import InvalidInput
+
+UPLOADS_AT_ONCE: Final = 4
+"""That are read: a large one takes a thread for a minute, and the other endpoints need theirs (of 40)."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,13 @@ async def upload(request: Request, fields: Collection[str]) -> AsyncIterator[Upl
         yield Upload(form, file.file)
     finally:
         await form.close()
+
+
+async def read_upload(request: Request, reader: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a use case makes of a file, in a thread; those that come while others are read wait for their turn."""
+    turns: asyncio.Semaphore = request.app.state.uploads
+    async with turns:
+        return await run_in_threadpool(reader, *args, **kwargs)
 
 
 def form_body(schema: dict[str, object]) -> dict[str, object]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 
 from app.api.deps import CanRead, MultipartBody, NoParameters, problems
-from app.api.uploads import form_body, upload
+from app.api.uploads import form_body, read_upload, upload
 from app.schemas.memory_snapshots import FORM, MemorySnapshotReport
 from app.services.memory_snapshots import explain_snapshot
 
@@ -31,4 +30,4 @@ async def explain_memory_snapshot(request: Request, _: NoParameters) -> dict[str
     than dictionaries, lists, tuples, text and numbers is refused, and nothing of it runs.
     """
     async with upload(request, FORM["properties"]) as sent:
-        return await run_in_threadpool(explain_snapshot, sent.file)
+        return await read_upload(request, explain_snapshot, sent.file)

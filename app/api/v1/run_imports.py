@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response, status
-from starlette.concurrency import run_in_threadpool
 
 from app.api.deps import CanRead, CanWrite, MultipartBody, NoParameters, RunsDatabase, problems
-from app.api.uploads import form_body, upload
+from app.api.uploads import form_body, read_upload, upload
 from app.run_logs.template import csv_template, jsonl_template
 from app.schemas.run_imports import FORM, ImportedRuns, TemplateQuery
 from app.services.run_imports import import_runs
@@ -41,7 +40,8 @@ async def create_runs_from_file(request: Request, database: RunsDatabase, _: NoP
         stages = sent.text("stages")
         if stages is not None and stages not in STAGES:
             raise InvalidInput(("stages",), "literal_error", f"one of {', '.join(STAGES)}")
-        done = await run_in_threadpool(
+        done = await read_upload(
+            request,
             import_runs,
             database,
             sent.file,
