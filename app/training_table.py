@@ -10,8 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.services.training_report import GROUPINGS
-
 BOUND_AT: Final = "0.95"
 _TITLES: Final = {"model_shape": "Peak memory, unseen model shapes", "source": "Peak memory, unseen sources"}
 
@@ -25,10 +23,10 @@ def show_training(report: Mapping[str, Any], console: Console) -> None:
     )
     for reason, count in skipped["reasons"].items():
         console.print(f"  {count:,} {escape(reason)}", style="dim")
-    for grouping in GROUPINGS:
+    for grouping, title in _TITLES.items():
         if report["candidate"][grouping] is not None:
             serving = (report["serving"] or {}).get(grouping)
-            console.print(_unseen(_TITLES[grouping], report["candidate"][grouping], serving))
+            console.print(_unseen(title, report["candidate"][grouping], serving))
     if report["learning_curve"]:
         console.print(_learning_curve(report["learning_curve"]))
     if report["step_time"]["by_family"]:

@@ -15,7 +15,8 @@ from app.db.base import utc_now
 from app.db.models import Job, Status
 from app.db.session import Database
 from app.repositories.jobs import RETRAIN_JOB, JobRepository
-from app.services.retraining import Retraining, Software
+from app.services.retraining import Retraining
+from app.services.training import Software
 from app.settings import Settings
 
 PURGE_JOB: Final = "purge"

@@ -14,9 +14,7 @@ import numpy as np
 import structlog
 
 from app.repositories.memory_models import Artifact
-from app.services.retraining import Software
-from app.services.training import Trained
-from app.services.training_set import TrainingSet
+from app.services.training import Software, Trained, TrainingSet
 
 if TYPE_CHECKING:
     from cost_models.learned import LearnedCorrections

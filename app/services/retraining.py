@@ -6,7 +6,7 @@ waits after that: whoever did the same in between has taken the same number, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from app.db.session import Database
 from app.repositories.jobs import RETRAIN_JOB, JobRepository
 from app.repositories.memory_models import MemoryModelRepository
 from app.repositories.runs import RunRepository
-from app.services.training_set import training_set_sha256
+from app.services.training import Software, training_set_sha256
 
 ATTEMPTS = 10
 """How often a transaction is tried again that others were ahead of."""
@@ -27,18 +27,6 @@ NEW_SHARE = 100
 """New runs make for a training when they are one in so many of those known: learning costs in proportion to these."""
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class Software:
-    """What decides whether a stored model can be read: its features, and the minor version of scikit-learn."""
-
-    schema: str
-    libraries: Mapping[str, str]
-
-    def reads(self, model: MemoryModel) -> bool:
-        """Whether a version was trained by software like this."""
-        return model.schema == self.schema and _minor(model.libraries or {}) == _minor(self.libraries)
 
 
 @dataclass(frozen=True)
@@ -169,7 +157,3 @@ class Retraining:
 
 def _new(asked: Asked) -> str | None:
     return asked.job_id if asked.is_new else None
-
-
-def _minor(libraries: Mapping[str, str]) -> list[str]:
-    return libraries.get("scikit-learn", "").split(".")[:2]

@@ -1,4 +1,4 @@
-"""A training as a worker sees it: read the runs, learn, judge, store; all of the outcome in one transaction.
+"""A training: what it learns from, what comes out, and how a worker does it: all of the outcome in one transaction.
 
 Whoever is killed on the way leaves a version that is `running`, and nothing else: another worker begins it again.
 """
@@ -6,6 +6,7 @@ Whoever is killed on the way leaves a version that is `running`, and nothing els
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +14,57 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import structlog
+from sqlalchemy.orm import Session
 
 from app.db.base import utc_now
-from app.db.models import ModelState, Status
+from app.db.models import MemoryModel, ModelState, Status
 from app.db.session import DATABASE_AWAY, Database
-from app.repositories.memory_models import MemoryModelRepository
+from app.repositories.memory_models import Artifact, MemoryModelRepository
 from app.repositories.runs import RunRepository
 from app.services.held_job import HeldJob, LeaseLost
-from app.services.retraining import Software
-from app.services.training_set import TrainingSet, read_training_set
+from app.services.runs import logged_runs
+from cost_models.published_runs import published_runs
 
 log = structlog.get_logger(__name__)
 
 NOT_COMPARED = "the version that serves was changed by hand during the training, so that nothing was compared with it"
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The version that serves."""
+
+    version: int
+    artifact: Artifact
+    last_run_id: str | None
+    """The newest logged run that it knows."""
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """All runs there are: the published ones, then the logged ones in the order of their logging."""
+
+    records: Sequence[Mapping[str, Any]]
+    """RunRecords; logged ones with `logged_at`."""
+    known: int
+    """How many of them, from the first, the champion was trained on; 0 without a champion."""
+    champion: Champion | None
+    last_run_id: str | None
+    """The newest logged run."""
+    sha256: str
+    """Of what the runs say: a training on the same set has nothing to find."""
+
+
+@dataclass(frozen=True)
+class Software:
+    """What decides whether a stored model can be read: its features, and the minor version of scikit-learn."""
+
+    schema: str
+    libraries: Mapping[str, str]
+
+    def reads(self, model: MemoryModel) -> bool:
+        """Whether a version was trained by software like this."""
+        return model.schema == self.schema and _minor(model.libraries or {}) == _minor(self.libraries)
 
 
 @dataclass(frozen=True)
@@ -133,3 +172,48 @@ class TrainingRunner:
         with self._database.write() as session:
             MemoryModelRepository(session).change(version, state=ModelState.FAILED, error=error)
             job.finish(session, Status.FAILED, error=error)
+
+
+def read_training_set(database: Database) -> TrainingSet:
+    """Every run of this moment."""
+    published = published_runs()
+    known = 0
+    with database.read() as session:
+        logged = logged_runs(session)
+        champion = _champion(session)
+        if champion is not None:
+            known = len(published)
+            if champion.last_run_id is not None:
+                known += len(logged.records) - RunRepository(session).count_after(champion.last_run_id)
+    return TrainingSet(
+        records=[*published, *logged.records],
+        known=known,
+        champion=champion,
+        last_run_id=logged.last_run_id,
+        sha256=_sha256(published, logged.ids_sha256),
+    )
+
+
+def training_set_sha256(session: Session) -> str:
+    """`TrainingSet.sha256` of this moment, without reading what the runs say."""
+    return _sha256(published_runs(), RunRepository(session).ids_sha256())
+
+
+def _sha256(published: Sequence[Mapping[str, Any]], logged_ids_sha256: str) -> str:
+    # What is logged under an id does not change; what is published may, from one version of this software to the next.
+    text = json.dumps(published, sort_keys=True) + logged_ids_sha256
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _champion(session: Session) -> Champion | None:
+    models = MemoryModelRepository(session)
+    version = models.serving_version()
+    model = None if version is None else models.get(version)
+    artifact = None if version is None else models.artifact(version)
+    if model is None or artifact is None:
+        return None
+    return Champion(model.version, artifact, model.last_run_id)
+
+
+def _minor(libraries: Mapping[str, str]) -> list[str]:
+    return libraries.get("scikit-learn", "").split(".")[:2]

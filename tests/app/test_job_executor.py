@@ -19,8 +19,7 @@ from app.repositories.searches import SearchRepository
 from app.services.search_runs import Report, Solve
 from app.services.searches import SearchService
 from app.services.serving_model import Served
-from app.services.training import Trained
-from app.services.training_set import TrainingSet
+from app.services.training import Trained, TrainingSet
 from app.settings import Settings
 from cost_models.errors import InvalidInput
 from search.result import Progress, SearchResult, Trial

@@ -14,9 +14,7 @@ from app.db.base import utc_now
 from app.repositories.memory_models import Artifact
 from app.schemas.memory_models import Figures
 from app.services.learner import load_artifact, software, train_on_runs, why_refused
-from app.services.training import Trained
-from app.services.training_report import unseen_figures
-from app.services.training_set import Champion, TrainingSet
+from app.services.training import Champion, Trained, TrainingSet
 from app.training_table import show_training
 from cost_models.published_runs import published_runs
 
@@ -58,7 +56,7 @@ def test_a_model_that_was_changed_is_refused(trained: Trained) -> None:
 
 def test_the_report_is_what_is_shown(trained: Trained) -> None:
     report = json.loads(json.dumps(trained.report, allow_nan=False)) | {"seconds": 1.0}
-    figures = Figures.model_validate(unseen_figures(report))
+    figures = Figures.model_validate(report["candidate"])
     assert figures.source is not None
     assert figures.source.groups == 2
     console = Console(file=io.StringIO(), width=120)

@@ -11,7 +11,8 @@ from app.db.session import Database
 from app.jobs.executor import JobExecutor
 from app.jobs.schedule import Scheduler
 from app.repositories.memory_models import MemoryModelRepository
-from app.services.retraining import Retraining, Software
+from app.services.retraining import Retraining
+from app.services.training import Software
 from app.settings import Settings
 from tests.app.test_training import never_solve
 from tests.app.trainings import SOFTWARE, FakeTrain, log_runs, model_of, states, training_jobs

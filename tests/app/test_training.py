@@ -18,8 +18,7 @@ from app.jobs.executor import JobExecutor
 from app.repositories.jobs import JobRepository
 from app.repositories.memory_models import MemoryModelRepository
 from app.services.retraining import Asked, Retraining
-from app.services.training import NOT_COMPARED, Train
-from app.services.training_set import TrainingSet
+from app.services.training import NOT_COMPARED, Train, TrainingSet
 from app.settings import Settings
 from cost_models.published_runs import published_runs
 from tests.app.trainings import FakeTrain, log_runs, model_of, states, training_jobs, waiting_jobs

@@ -11,9 +11,7 @@ from app.db.models import Job, MemoryModel, Run
 from app.db.session import Database
 from app.repositories.jobs import RETRAIN_JOB, JobRepository
 from app.repositories.memory_models import MemoryModelRepository
-from app.services.retraining import Software
-from app.services.training import Trained
-from app.services.training_set import TrainingSet
+from app.services.training import Software, Trained, TrainingSet
 
 SOFTWARE = Software("features-1", {"scikit-learn": "1.9.1"})
 GROUPING: dict[str, Any] = {

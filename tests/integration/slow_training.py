@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from app.jobs.training_process import run_training
-from app.services.training_set import TrainingSet
+from app.services.training import TrainingSet
 from tests.app.trainings import FakeTrain
 
 GATE = "PARAPLAN_TEST_TRAINING_GATE"

@@ -11,7 +11,6 @@ from app.db.models import MemoryModel as StoredModel
 from app.pagination import decode_cursor, encode_cursor
 from app.schemas.memory_models import MemoryModel, MemoryModelListQuery, MemoryModelPage, TrainingRequest
 from app.services.memory_models import MemoryModelService
-from app.services.training_report import unseen_figures
 
 router = APIRouter(prefix="/v1/memory-models", tags=["memory-models"])
 
@@ -124,7 +123,7 @@ def _summary(model: StoredModel) -> dict[str, Any]:
         "trained_at": model.trained_at,
         "promoted_at": model.promoted_at,
         "runs": model.runs,
-        "figures": None if model.report is None else unseen_figures(model.report),
+        "figures": None if model.report is None else model.report["candidate"],
         "decision": model.decision,
         "error": model.error,
     }
