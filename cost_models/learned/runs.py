@@ -35,6 +35,23 @@ MEMORY_FIGURES: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device
 MOST_PROBLEMS: Final = 2_000
 """Combinations of model, cluster and workload that are priced, one at a time in 3 to 12 ms; of more those with the
 latest runs, clusters in turn, so that none is forgotten for another's sake."""
+DECISIVE: Final = frozenset(
+    {
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "context_parallel_size",
+        "expert_parallel_size",
+        "zero_stage",
+        "micro_batch_size",
+        "activation_checkpointing",
+        "offload",
+        "precision",
+        "optimizer",
+        "sequence_length",
+    }
+)
+"""A run of which one of these is `unknown` is no evidence: its default is a guess that moves memory and time by tens of
+percent, many times what is learned."""
 _OF_MEMORY: Final = {*MEMORY_FIGURES, "out_of_memory"}
 _Rows = TypeVar("_Rows", "MemoryRows", "TimeRows")
 
@@ -187,7 +204,8 @@ class _Requests:
         problem = json.dumps([record["model"], record["cluster"], record["workload"]], sort_keys=True)
         strategy = json.dumps(record["strategy"], sort_keys=True)
         end = (measured.get("pipeline_stage"), bool(measured.get("out_of_memory")))
-        text = (problem, strategy, end, record.get("family"), record.get("source"), bool(record.get("logged_at")))
+        origin = (record.get("family"), record.get("source"), bool(record.get("logged_at")))
+        text = (problem, strategy, end, *origin, *_undecided(record))
         at = _seconds(record)
         request = self._by_text.get(text)
         if request is None:
@@ -199,6 +217,10 @@ class _Requests:
 
     def by_problem(self) -> list[list[_Request]]:
         return list(self._problems.values())
+
+
+def _undecided(record: Mapping[str, Any]) -> list[str]:
+    return sorted(DECISIVE.intersection(record.get("unknown") or ()))
 
 
 def _latest(problems: Sequence[Sequence[_Request]]) -> list[bool]:
@@ -260,7 +282,9 @@ class _Pricing:
         broken = violations(problem, table)
         for request, mask, size in zip(requests, broken.tolist(), table.pipeline_parallel_size.tolist(), strict=True):
             stage = _stage(request)
-            if mask:
+            if undecided := _undecided(request.first):
+                self._skip([request], f"unknown, and decisive: {', '.join(undecided)}")
+            elif mask:
                 self._skip([request], "the strategy is invalid: " + ", ".join(decode(VIOLATIONS, mask)))
             elif stage is not None and stage >= size:
                 self._skip([request], f"pipeline_stage {stage} of {size} stages")

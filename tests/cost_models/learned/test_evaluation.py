@@ -105,6 +105,27 @@ class TestGate:
             "unseen sources: 30.0% of the peaks are above the bound at 95 %, and no more than 15.9% may be",
         )
 
+    @pytest.mark.parametrize(
+        ("serving_rate", "formulas_rate", "rate", "promoted"),
+        [
+            # Runs that deviate from the formulas come in: what serves misses them as well, the formulas alone more.
+            (0.16, 0.25, 0.18, True),
+            # Three points more than what serves are too many, however many the formulas miss.
+            (0.16, 0.25, 0.20, False),
+            # The formulas alone would miss fewer.
+            (0.16, 0.17, 0.18, False),
+        ],
+    )
+    def test_a_few_more_misses_than_what_serves_and_fewer_than_the_formulas(
+        self, report: dict[str, Any], serving_rate: float, formulas_rate: float, rate: float, promoted: bool
+    ) -> None:
+        candidate = copy.deepcopy(report["candidate"])
+        candidate["source"]["under_rate"]["0.95"] = rate
+        candidate["source"]["analytical_under_rate"]["0.95"] = formulas_rate
+        serving = copy.deepcopy(candidate)
+        serving["source"]["under_rate"]["0.95"] = serving_rate
+        assert decide(report | {"candidate": candidate, "serving": serving}).promote is promoted
+
     def test_one_that_is_worse_than_what_serves_is_kept(self, report: dict[str, Any]) -> None:
         serving = copy.deepcopy(report["candidate"])
         serving["model_shape"]["median_error"] /= 2
