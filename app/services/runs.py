@@ -50,7 +50,7 @@ class LoggedRuns:
 
     records: tuple[dict[str, Any], ...]
     """RunRecords, each with `logged_at`, an ISO time. Equal parts are one object: they are to be read only."""
-    last_run_id: str | None
+    ids: tuple[str, ...]
     ids_sha256: str
 
 
@@ -128,13 +128,14 @@ def delete_run(database: Database, run_id: str) -> None:
 def logged_runs(session: Session) -> LoggedRuns:
     """Every run, to train on. 100,000 of them fit in memory because equal parts are kept once."""
     records: list[dict[str, Any]] = []
-    digest, last = hashlib.sha256(), None
+    ids: list[str] = []
+    digest = hashlib.sha256()
     kept: dict[str, Any] = {}
     for run_id, created_at, record in RunRepository(session).stream():
         for name in SHARED_PARTS:
             if name in record:
                 record[name] = kept.setdefault(json.dumps(record[name]), record[name])
         records.append(record | {"logged_at": created_at.isoformat()})
+        ids.append(run_id)
         digest.update(run_id.encode())
-        last = run_id
-    return LoggedRuns(tuple(records), last, digest.hexdigest())
+    return LoggedRuns(tuple(records), tuple(ids), digest.hexdigest())

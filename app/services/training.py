@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -182,14 +183,12 @@ def read_training_set(database: Database) -> TrainingSet:
         logged = logged_runs(session)
         champion = _champion(session)
         if champion is not None:
-            known = len(published)
-            if champion.last_run_id is not None:
-                known += len(logged.records) - RunRepository(session).count_after(champion.last_run_id)
+            known = len(published) + bisect_right(logged.ids, champion.last_run_id or "")
     return TrainingSet(
         records=[*published, *logged.records],
         known=known,
         champion=champion,
-        last_run_id=logged.last_run_id,
+        last_run_id=logged.ids[-1] if logged.ids else None,
         sha256=_sha256(published, logged.ids_sha256),
     )
 

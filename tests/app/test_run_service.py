@@ -84,7 +84,7 @@ class TestWhatATrainingReads:
         )
         assert before.isoformat() <= logged_at[0] == logged_at[1] < logged_at[2]
         assert logged_at[0].endswith("+00:00")
-        assert read.last_run_id == third
+        assert read.ids == (first, second, third)
         assert read.ids_sha256 == digest == hashlib.sha256(f"{first}{second}{third}".encode()).hexdigest()
 
     def test_equal_parts_are_kept_once(self, database: Database) -> None:
@@ -97,8 +97,7 @@ class TestWhatATrainingReads:
     def test_no_runs(self, database: Database) -> None:
         with database.read() as session:
             read = logged_runs(session)
-        assert read.records == ()
-        assert read.last_run_id is None
+        assert (read.records, read.ids) == ((), ())
         assert read.ids_sha256 == hashlib.sha256().hexdigest()
 
     def test_new_runs_are_counted(self, database: Database) -> None:
