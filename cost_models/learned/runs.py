@@ -50,8 +50,8 @@ DECISIVE: Final = frozenset(
         "sequence_length",
     }
 )
-"""A run of which one of these is `unknown` is no evidence: its default is a guess that moves memory and time by tens of
-percent, many times what is learned."""
+"""A logged run of which one of these is `unknown` is no evidence: its default is a guess that moves memory and time by
+tens of percent, many times what is learned. In the table of published runs they were filled in by hand."""
 _OF_MEMORY: Final = {*MEMORY_FIGURES, "out_of_memory"}
 _Rows = TypeVar("_Rows", "MemoryRows", "TimeRows")
 
@@ -220,7 +220,7 @@ class _Requests:
 
 
 def _undecided(record: Mapping[str, Any]) -> list[str]:
-    return sorted(DECISIVE.intersection(record.get("unknown") or ()))
+    return sorted(DECISIVE.intersection(record.get("unknown") or ())) if record.get("logged_at") else []
 
 
 def _latest(problems: Sequence[Sequence[_Request]]) -> list[bool]:

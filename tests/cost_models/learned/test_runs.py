@@ -37,6 +37,15 @@ def test_what_cannot_be_priced_is_skipped_with_its_reason() -> None:
     assert "no-such-model" in runs.skipped[1].reason
 
 
+def test_a_run_of_which_nobody_knows_what_decides_is_skipped() -> None:
+    guessed = record(1.0) | {"unknown": ["zero_stage", "dropout"]}
+    harmless = record(1.0) | {"unknown": ["sequence_parallel"]}
+    filled_in = record(1.0, logged=False) | {"unknown": ["zero_stage"]}
+    runs = training_runs([record(1.2), guessed, harmless, filled_in])
+    assert [skipped.reason for skipped in runs.skipped] == ["unknown, and decisive: zero_stage"]
+    assert np.exp(runs.memory.log_ratio) == pytest.approx([1.1, 1.0])
+
+
 def test_a_stage_that_does_not_exist_is_skipped() -> None:
     run = record(1.0)
     run["measured"]["pipeline_stage"] = 1
