@@ -19,6 +19,7 @@ round values from the middle of those that did well when each family of public r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
@@ -112,7 +113,8 @@ def fit_own_runs(rows: MemoryRows, residual: FloatColumn, weights: FloatColumn) 
     alike = np.where(statistic[:, None] == statistic, 1.0, STATISTICS_ALIKE)
     prior = alike * (LEVEL + NEAR * _closeness(points, points))
     noise, values, used = NOISE / weights, residual.copy(), ~rows.censored
-    scale, kriging = _best_scale(prior, noise, values, used, request)
+    groups = (request, rows.origin.shape)
+    scale, kriging = _best_scale(prior, noise, values, used, groups)
     if rows.censored.any():
         told = scale**2 * prior @ kriging.alpha
         used = used | (residual > told)
@@ -121,7 +123,7 @@ def fit_own_runs(rows: MemoryRows, residual: FloatColumn, weights: FloatColumn) 
     of_statistic = np.where(statistic[:, None] == np.arange(len(STATISTICS)), 1.0, STATISTICS_ALIKE)
     per_point = scale**2 * kriging.alpha[:, None] * of_statistic
     own = OwnRuns(points[used], LEVEL * per_point.sum(axis=0), NEAR * per_point[used])
-    left_out = [_left_out(kriging, values, group) for group in (request, rows.origin.shape)]
+    left_out = [_left_out(kriging, values, group) for group in groups]
     return OwnFit(own, used, values, *left_out)
 
 
@@ -188,16 +190,17 @@ class _Kriging:
 
 
 def _best_scale(
-    prior: FloatColumn, noise: FloatColumn, values: FloatColumn, used: BoolColumn, request: IntColumn
+    prior: FloatColumn, noise: FloatColumn, values: FloatColumn, used: BoolColumn, groups: Sequence[IntColumn]
 ) -> tuple[float, _Kriging]:
-    """The one of SCALES with which runs that are left out are predicted best, and its fit."""
+    """The one of SCALES with which runs that are left out, by each of the groupings, are predicted best, and its fit:
+    the next run may be of a model that the cluster has run or of another."""
     best = (SCALES[0], _Kriging.of(prior, noise, values, used))
     least, weights = np.inf, best[1].weights
     if not used.any():
         return best
     for scale in SCALES:
         kriging = _Kriging.of(scale**2 * prior, noise, values, used, weights)
-        off = np.abs(values - _left_out(kriging, values, request))[used]
+        off = [np.abs(values - _left_out(kriging, values, group))[used] for group in groups]
         error = float(np.mean(off)) * (1.0 + PREFERENCE * abs(np.log(scale)))
         if error < least:
             best, least = (scale, kriging), error

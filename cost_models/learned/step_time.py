@@ -4,7 +4,11 @@
     m    median of y over the runs of one cluster and framework, each weighed by how recent it is
     s2   variance of y within this cluster and framework, its own and the usual one
     t2   variance of m between them
-    factor = exp(m t2 / (t2 + s2 / n))      empirical Bayes: Efron and Morris, JASA 70, 1975
+    e2   s2 / n, what m is uncertain by
+    factor = exp(m t2 / (t2 + e2) max(0, 1 - e2 / m2))      empirical Bayes: Efron and Morris, JASA 70, 1975
+
+The last term is their positive-part rule for the cluster by itself: most clusters are as the formulas say and some are
+far from it, so that a median within its own uncertainty is no reason to move, and one far beyond it is believed.
 
 Both variances come from all runs there are; the factor of a cluster only from runs that were logged to this service:
 others' published runs share a GPU and its links with the reader's cluster, not its network, drivers and software.
@@ -88,7 +92,8 @@ def fit_step_time(rows: TimeRows, clusters: tuple[str, ...], *, now_seconds: flo
             own = float(np.median(np.abs(rows.log_ratio[at] - middle))) * _MEDIAN_TO_DEVIATION
             spread = (_SPREAD_RUNS * within**2 + count * own**2) / (_SPREAD_RUNS + count)
             noise = spread * _MEDIAN_VARIANCE / count
-            share = between**2 / (between**2 + noise)
+            apart = max(0.0, 1.0 - noise / middle**2) if middle else 0.0
+            share = apart * between**2 / (between**2 + noise)
             key = (clusters[origin.cluster[at[0]]], int(origin.framework[at[0]]))
             factors[key] = TimeFactor(float(share * middle), float(np.sqrt(share * noise)), len(at))
     return TimeFactors(factors, between, within)

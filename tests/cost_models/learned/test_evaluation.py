@@ -108,15 +108,16 @@ class TestGate:
     @pytest.mark.parametrize(
         ("serving_rate", "formulas_rate", "rate", "promoted"),
         [
-            # Runs that deviate from the formulas come in: what serves misses them as well, the formulas alone more.
-            (0.16, 0.25, 0.18, True),
-            # Three points more than what serves are too many, however many the formulas miss.
-            (0.16, 0.25, 0.20, False),
-            # The formulas alone would miss fewer.
-            (0.16, 0.17, 0.18, False),
+            # Four families: a standard error is 10.9 %. What serves misses those that come in as well.
+            (0.16, 0.25, 0.26, True),
+            (0.16, 0.25, 0.28, False),
+            # Beside the formulas alone too, so that it does not drift from version to version.
+            (0.16, 0.10, 0.22, False),
+            # What would go on serving instead is no better.
+            (0.30, 0.10, 0.30, True),
         ],
     )
-    def test_a_few_more_misses_than_what_serves_and_fewer_than_the_formulas(
+    def test_a_few_more_misses_than_what_serves_and_than_the_formulas(
         self, report: dict[str, Any], serving_rate: float, formulas_rate: float, rate: float, promoted: bool
     ) -> None:
         candidate = copy.deepcopy(report["candidate"])
