@@ -93,9 +93,9 @@ def fit_step_time(rows: TimeRows, clusters: tuple[str, ...], *, now_seconds: flo
             spread = (_SPREAD_RUNS * within**2 + count * own**2) / (_SPREAD_RUNS + count)
             noise = spread * _MEDIAN_VARIANCE / count
             apart = max(0.0, 1.0 - noise / middle**2) if middle else 0.0
-            share = apart * between**2 / (between**2 + noise)
+            share = between**2 / (between**2 + noise)
             key = (clusters[origin.cluster[at[0]]], int(origin.framework[at[0]]))
-            factors[key] = TimeFactor(float(share * middle), float(np.sqrt(share * noise)), len(at))
+            factors[key] = TimeFactor(float(apart * share * middle), float(np.sqrt(share * noise)), len(at))
     return TimeFactors(factors, between, within)
 
 
