@@ -46,7 +46,7 @@ ROUNDS: Final = 3
 SCALES: Final = (1.0, 0.35, 0.1, 0.03)
 """Of the prior's deviations, tried on the runs themselves: where the formulas are as good as the runs can tell, most of
 what the prior allows would be learned from noise."""
-PREFERENCE: Final = 0.05
+PREFERENCE: Final = 0.01
 """For the scale 1: another must be better by this share of the error for each e-fold that it is away."""
 STATISTICS_ALIKE: Final = 0.9
 _NORMAL: Final = NormalDist()
