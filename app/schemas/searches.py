@@ -60,6 +60,7 @@ class SearchRequest(RequestModel):
         None, description="Bounds the days that `training_tokens` take."
     )
     mode: Literal["analytical", "measured"] | None = Field(None, description="Left out: analytical.")
+    learned: bool | None = Field(None, description="Whether learned corrections apply; left out: true.")
 
 
 class Plan(Estimate):

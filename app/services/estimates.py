@@ -35,6 +35,4 @@ def _assumed(request: EstimateRequest, served: Served) -> list[str]:
         assumed.append(f"memory_confidence left out: {MEMORY_CONFIDENCE}")
     if request.detail is None:
         assumed.append("detail left out: full")
-    if request.learned is not False:
-        assumed.append(f"learned {'left out: true' if request.learned is None else 'true'}; {served.sentence}")
-    return assumed
+    return [*assumed, *served.assumptions(request.learned)]

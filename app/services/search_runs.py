@@ -70,9 +70,13 @@ class SearchRunner:
             self._fail(search_id, job, _unexpected(error))
 
     def _served(self, search_id: str) -> Served:
-        """What was learned when the search was first claimed; what serves now if that cannot be loaded any more."""
+        """What was learned when the search was first claimed, what serves now if that cannot be loaded any more;
+        nothing where the request does without."""
         with self._database.read() as session:
-            begun = SearchRepository(session).begun_with(search_id)
+            searches = SearchRepository(session)
+            begun, learned = searches.begun_with(search_id), searches.request(search_id).get("learned")
+        if learned is False:
+            return Served(None)
         if begun is None:
             return self._serving.current()
         if begun.version is None:

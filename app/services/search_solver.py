@@ -25,7 +25,8 @@ def solve_request(
     served: Served,
 ) -> SearchResult:
     """Validate the request again, as another version may have stored it, and run it."""
-    resolved = search_problem(SearchRequest.model_validate_json(json.dumps(request)))
+    asked = SearchRequest.model_validate_json(json.dumps(request))
+    resolved = search_problem(asked)
     problem = replace(resolved.problem, corrections=served.corrections)
     result = run_search(problem, past=past, report=report, cancelled=cancelled, clock=time.monotonic)
-    return replace(result, assumptions=(*resolved.assumptions, served.sentence, *result.assumptions))
+    return replace(result, assumptions=(*resolved.assumptions, *served.assumptions(asked.learned), *result.assumptions))

@@ -47,9 +47,15 @@ class Served:
         """Of the corrections."""
         return None if self.corrections is None else self.corrections.version
 
+    def assumptions(self, learned: bool | None) -> list[str]:
+        """Of a request that asks for learned corrections, or leaves that out; none of one that does without."""
+        if learned is False:
+            return []
+        return [f"learned {'left out: true' if learned is None else 'true'}; {self.sentence}"]
+
     @property
     def sentence(self) -> str:
-        """For the list of assumptions."""
+        """What corrects the figures, in words."""
         if self.corrections is not None:
             used = f"version {self.version} of what was learned from measured runs corrects memory and step time"
         elif self.refused is not None:

@@ -202,12 +202,22 @@ def test_a_search_names_the_version_that_served(http_app: FastAPI, client: TestC
         "frameworks": ["ddp"],
         "budget": {"trials": 1},
     }
-    search_id = client.post("/v1/searches", json=request).json()["id"]
-    work()
-    result = client.get(f"/v1/searches/{search_id}").json()["result"]
+
+    def found(**more: Any) -> Any:
+        search_id = client.post("/v1/searches", json=request | more).json()["id"]
+        work()
+        return client.get(f"/v1/searches/{search_id}").json()["result"]
+
+    result, off = found(), found(learned=False)
     assert result["memory_model_version"] == 9
-    assert "version 9 of what was learned from measured runs corrects memory and step time" in result["assumptions"]
+    assert (
+        "learned left out: true; version 9 of what was learned from measured runs corrects memory and step time"
+        in result["assumptions"]
+    )
     assert all("version 9" in " ".join(plan["provenance"]["notes"]) for plan in result["plans"])
+    assert off["memory_model_version"] is None
+    assert not any("learned" in sentence for sentence in off["assumptions"])
+    assert all(plan["memory"]["breakdown_gib"]["learned_correction"] == 0 for plan in off["plans"])
 
 
 class TestResumedSearch:
