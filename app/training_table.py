@@ -11,7 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 BOUND_AT: Final = "0.95"
-_TITLES: Final = {"model_shape": "Peak memory, unseen model shapes", "source": "Peak memory, unseen sources"}
+_TITLES: Final = {
+    "own_run": "Peak memory, next runs of own clusters",
+    "model_shape": "Peak memory, unseen model shapes",
+    "source": "Peak memory, unseen sources",
+}
 
 
 def show_training(report: Mapping[str, Any], console: Console) -> None:

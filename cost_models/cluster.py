@@ -61,6 +61,8 @@ class IntraNodeLink:
     nvlink_bridge: NvlinkBridge | None = None
     mesh_gpus: int | None = None
     """GPUs that links join all to all, without a switch between: each pair has its own share of what one sends."""
+    path_gpus: int | None = None
+    """Most GPUs behind one PCIe switch, where a topology shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ def usual_path_gpus(gpus_per_node: int, link: IntraNodeLink) -> int:
     The lanes of a processor feed four x16 cards directly; in hosts with more of them each processor has a PCIe switch
     (`nvidia-smi topo` of eight RTX 4090: NVIDIA/nccl-tests issue 307).
     """
+    if link.path_gpus is not None:
+        return link.path_gpus
     if link.peer_to_peer or gpus_per_node <= DIRECT_CARDS:
         return 1
     return math.ceil(gpus_per_node / PROCESSORS)

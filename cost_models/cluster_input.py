@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, TypeVar, cast
 
 from cost_models.catalog.hardware import ClusterPreset, cluster_preset
-from cost_models.cluster import Cluster, Gpu, Host, usual_path_gpus
+from cost_models.cluster import Cluster, Gpu, Host, IntraNodeLink, usual_path_gpus
 from cost_models.cluster_links import INTER_FIELDS, INTRA_FIELDS, resolve_inter_node, resolve_intra_node
 from cost_models.cluster_section import Loc, Section, shown
 from cost_models.gpu_input import GpuChoice, resolve_gpu
@@ -120,7 +120,7 @@ def _described(fields: Section) -> Cluster:
         nvlink_domain_gpus=domain,
         intra_node=intra_node,
         inter_node=inter_node,
-        host=_host(fields, choice, gpus_per_node, usual_path_gpus(gpus_per_node, intra_node)),
+        host=_host(fields, choice, gpus_per_node, intra_node),
         gpu_free_memory_bytes=_free_memory_bytes(fields, choice.gpu),
         usd_per_gpu_hour=fields.number("usd_per_gpu_hour"),
         assumptions=tuple(fields.assumptions),
@@ -161,7 +161,7 @@ def _free_memory_bytes(fields: Section, gpu: Gpu) -> float | None:
     return free_gib * GIB
 
 
-def _host(fields: Section, choice: GpuChoice, gpus_per_node: int, path_gpus: int) -> Host | None:
+def _host(fields: Section, choice: GpuChoice, gpus_per_node: int, link: IntraNodeLink) -> Host | None:
     if "host" not in fields:
         fields.assume("host", "unknown", "offload is not proposed")
         return None
@@ -198,19 +198,27 @@ def _host(fields: Section, choice: GpuChoice, gpus_per_node: int, path_gpus: int
             usual.pcie_bytes_per_s / GB if usual else None,
             usual.pcie_source if usual else "",
         ),
-        pcie_shared_by=_or_usual(
-            host,
-            "pcie_shared_by",
-            host.integer("pcie_shared_by", most=gpus_per_node),
-            path_gpus,
-            "each GPU has its own path to the host" if path_gpus == 1 else "a PCIe switch for each of two processors",
-        ),
+        pcie_shared_by=_path_gpus(host, gpus_per_node, link),
         cxl_bytes=cxl_gib * GIB,
         cxl_bytes_per_s=cxl_rate * GB,
         nvme_bytes=nvme_gib * GIB,
         nvme_read_bytes_per_s=nvme_read_rate * GB,
         nvme_write_bytes_per_s=nvme_write_rate * GB,
     )
+
+
+def _path_gpus(host: Section, gpus_per_node: int, link: IntraNodeLink) -> int:
+    """GPUs that share a path to the host: as stated, as the topology shows, or as usual."""
+    given, read = host.integer("pcie_shared_by", most=gpus_per_node), link.path_gpus
+    if read is not None:
+        if given not in (None, read):
+            raise host.error(
+                "pcie_shared_by", "contradicts", f"pcie_shared_by {given} contradicts topology, which says {read}"
+            )
+        return read
+    usual = usual_path_gpus(gpus_per_node, link)
+    why = "each GPU has its own path to the host" if usual == 1 else "a PCIe switch for each of two processors"
+    return _or_usual(host, "pcie_shared_by", given, usual, why)
 
 
 def _or_usual(host: Section, name: str, given: _Figure | None, usual: _Figure | None, why: str) -> _Figure:

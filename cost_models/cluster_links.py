@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias, cast, get_args
 
 from cost_models.cluster import (
@@ -14,10 +15,11 @@ from cost_models.cluster import (
     NvlinkBridge,
 )
 from cost_models.cluster_section import Section, shown
+from cost_models.cluster_topology import describe_link
 from cost_models.gpu_input import GpuChoice
 from cost_models.units import GB, GIGABIT_BYTES
 
-INTRA_FIELDS: Final = ("kind", "gb_per_s", "peer_to_peer", "nvlink_bridge", "switched")
+INTRA_FIELDS: Final = ("kind", "gb_per_s", "peer_to_peer", "nvlink_bridge", "switched", "topology")
 INTER_FIELDS: Final = ("kind", "gbps_per_gpu", "oversubscription", "measured")
 BRIDGE_FIELDS: Final = ("gpus", "gb_per_s")
 MEASURED_FIELDS: Final = ("collective", "nodes", "bytes", "bus_gb_per_s")
@@ -34,6 +36,15 @@ MOST_MESSAGE_BYTES: Final = 2**50
 
 def resolve_intra_node(fields: Section, choice: GpuChoice, gpus_per_node: int, *, is_used: bool) -> IntraNodeLink:
     """The link between GPUs of a host or domain; its defaults are listed if it is used."""
+    if "topology" not in fields:
+        return _stated_intra_node(fields, choice, gpus_per_node, is_used=is_used)
+    described = describe_link(fields, choice, gpus_per_node)
+    link = _stated_intra_node(described.fields, choice, gpus_per_node, is_used=is_used)
+    mesh_gpus = link.mesh_gpus if described.mesh_gpus is None else described.mesh_gpus
+    return replace(link, mesh_gpus=mesh_gpus, path_gpus=described.path_gpus)
+
+
+def _stated_intra_node(fields: Section, choice: GpuChoice, gpus_per_node: int, *, is_used: bool) -> IntraNodeLink:
     usual = choice.usual
     if usual is None and not is_used and not fields.values:
         # One GPU of unknown make: nothing is ever sent over this link.

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from app.schemas import examples
-from app.schemas.base import Degree, RequestModel, Text
+from app.schemas.base import Degree, RequestModel, Text, refuse_odd_text
 
 PRESET_TAG, EXPLICIT_TAG, GPU_NAME_TAG, GPU_SPEC_TAG = "<preset>", "<explicit>", "<name>", "<specification>"
 """Names of union members; `app.errors` takes them out of the place of an error."""
@@ -29,6 +29,7 @@ Rate = Annotated[float, Field(ge=SMALLEST, le=1e6)]
 Gib = Annotated[float, Field(ge=SMALLEST, le=1e9)]
 TierRate = Annotated[float, Field(ge=0, le=1e6), AfterValidator(_none_or_some)]
 TierGib = Annotated[float, Field(ge=0, le=1e9), AfterValidator(_none_or_some)]
+TopologyText = Annotated[str, Field(max_length=65_536), AfterValidator(refuse_odd_text)]
 Count = Annotated[int, Field(ge=1, le=10**6)]
 
 
@@ -73,6 +74,12 @@ class IntraNode(RequestModel):
         None,
         description="Whether any two GPUs talk at the full rate. Left out: false for xgmi, hccs and NVLink of V100, "
         "where each pair has links of its own and a group uses those between its members.",
+    )
+    topology: TopologyText | None = Field(
+        None,
+        description="What `nvidia-smi topo -m` prints on a host. The other fields (and `host.pcie_shared_by`) are read "
+        "from it and listed in `assumptions`; those that are stated as well must agree with it.",
+        examples=[examples.TOPOLOGY],
     )
 
 

@@ -58,6 +58,13 @@ EXPLICIT_CLUSTER: Final[dict[str, Any]] = {
     "host": {"memory_gib": 2048, "memory_gb_per_s": 600, "cpu_cores": 112, "pcie_gb_per_s": 55},
     "usd_per_gpu_hour": 2.5,
 }
+TOPOLOGY: Final = """\
+        GPU0    GPU1    GPU2    GPU3    CPU Affinity
+GPU0     X      NV4     SYS     SYS     0-23
+GPU1    NV4      X      SYS     SYS     0-23
+GPU2    SYS     SYS      X      NV4     24-47
+GPU3    SYS     SYS     NV4      X      24-47
+"""
 WORKLOAD: Final[dict[str, Any]] = {
     "sequence_length": 8192,
     "global_batch_size": 128,

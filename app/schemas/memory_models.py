@@ -48,6 +48,9 @@ class UnseenFigures(ResponseModel):
 class Figures(ResponseModel):
     """By what had not been seen; null where there are fewer than two groups."""
 
+    own_run: UnseenFigures | None = Field(
+        description="The next run of each cluster and framework that has logged some."
+    )
     model_shape: UnseenFigures | None
     source: UnseenFigures | None
 

@@ -1,7 +1,8 @@
 """The report of a training: how models that were fitted without a group of runs do on that group.
 
-Two groupings: model shapes (of clusters that have logged others) and families of sources (clusters that have logged
-nothing). Sources of one family share machines, software or runs; a family is never split between fit and score.
+Three groupings: the next run of a cluster that has logged some, model shapes (of clusters that have logged others) and
+families of sources (clusters that have logged nothing). Sources of one family share machines, software or runs; a
+family is never split between fit and score.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cost_models.learned.runs import MemoryRows, TimeRows, TrainingRuns
 from cost_models.learned.scores import Scored, figures, group_figures, joined, score
 from cost_models.learned.step_time import fit_step_time
 from cost_models.learned.training import train
-from cost_models.strategy import BoolColumn, IntColumn
+from cost_models.strategy import FRAMEWORKS, BoolColumn, IntColumn
 
 OWN_RUNS: Final = (0, 5, 10, 20, 50, 100)
 """Of the learning curve."""
@@ -159,16 +160,38 @@ def _log_factors(runs: TrainingRuns, mine: IntColumn, logged: IntColumn, left: I
 
 
 def _grouped(runs: TrainingRuns, requests: IntColumn | None, now_seconds: float, *, generic: bool) -> dict[str, Any]:
-    """Figures by both groupings; with `requests` of models that are fitted on these only."""
+    """Figures by all groupings; with `requests` of models that are fitted on these only."""
     origin = runs.memory.origin
+    cluster, names = _own_clusters(runs)
+    next_run = np.full(len(cluster), -1)
+    next_run[origin.logged] = _folds(origin.request[origin.logged])
+
+    def unseen(fold: IntColumn, group: IntColumn, names: tuple[str, ...]) -> dict[str, Any] | None:
+        return _unseen(runs, fold, group, names, requests, now_seconds, generic=generic)
+
     return {
-        "model_shape": _unseen(runs, origin.shape, runs.shapes, requests, now_seconds, generic=generic),
-        "source": _unseen(runs, origin.family, runs.families, requests, now_seconds, generic=generic),
+        "own_run": unseen(next_run, cluster, names),
+        "model_shape": unseen(_folds(origin.shape), origin.shape, runs.shapes),
+        "source": unseen(_folds(origin.family), origin.family, runs.families),
     }
+
+
+def _own_clusters(runs: TrainingRuns) -> tuple[IntColumn, tuple[str, ...]]:
+    """(m,) cluster and framework of rows that were logged, -1 of others; their names."""
+    origin = runs.memory.origin
+    logged = np.flatnonzero(origin.logged)
+    pairs = np.stack([origin.cluster[logged], origin.framework[logged]], axis=1)
+    found, which = np.unique(pairs, axis=0, return_inverse=True)
+    number = np.full(len(origin), -1)
+    number[logged] = which.reshape(-1)
+    return number, tuple(
+        f"{FRAMEWORKS[framework]} on {runs.clusters[cluster]}" for cluster, framework in found.tolist()
+    )
 
 
 def _unseen(
     runs: TrainingRuns,
+    fold: IntColumn,
     group: IntColumn,
     names: tuple[str, ...],
     requests: IntColumn | None,
@@ -176,15 +199,17 @@ def _unseen(
     *,
     generic: bool,
 ) -> dict[str, Any] | None:
+    """Figures of the rows of each fold by models that are fitted on the others; rows of fold -1 are not left out."""
     rows = runs.memory
-    if len(np.unique(group)) < 2:
+    judged = np.flatnonzero(fold >= 0)
+    if len(np.unique(fold[judged])) < 2:
         return None
     known = np.ones(len(rows), dtype=np.bool_) if requests is None else np.isin(rows.origin.request, requests)
-    fold, scored_rows = _folds(group), evenly(group, MOST_ROWS_OF_GROUP)
-    largest = np.argsort(-np.bincount(group), kind="stable")[:MOST_GROUPS]
+    scored_rows = judged[evenly(group[judged], MOST_ROWS_OF_GROUP)]
+    largest = np.argsort(-np.bincount(group[judged]), kind="stable")[:MOST_GROUPS]
     scored_rows = scored_rows[np.isin(group[scored_rows], largest)]
     parts, groups = [], []
-    for number in range(int(fold.max()) + 1):
+    for number in np.unique(fold[scored_rows]).tolist():
         fitted = rows.take(known & (fold != number))
         left = scored_rows[fold[scored_rows] == number]
         asked = asked_about(rows.take(left))

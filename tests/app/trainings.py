@@ -38,7 +38,7 @@ REPORT: dict[str, Any] = {
     "out_of_memory": 13,
     "step_times": 451,
     "skipped": {"records": 1, "reasons": {"unknown GPU": 1}},
-    "candidate": {"model_shape": GROUPING, "source": GROUPING},
+    "candidate": {"own_run": None, "model_shape": GROUPING, "source": GROUPING},
     "serving": None,
     "learning_curve": [],
     "step_time": {"own_runs": 10, "by_family": {}},

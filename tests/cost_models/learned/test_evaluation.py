@@ -44,6 +44,15 @@ def test_runs_of_a_cluster_help_on_its_other_models_and_not_on_other_clusters(re
     assert sources["median_error"] == sources["analytical_median_error"]
 
 
+def test_the_next_runs_of_clusters_that_log_are_judged_apart(report: dict[str, Any]) -> None:
+    own = report["candidate"]["own_run"]
+    assert own["groups"] == 4
+    assert set(own["by_group"]) == {f"megatron-lm on cluster-{number}" for number in range(4)}
+    assert own["median_error"] <= report["candidate"]["model_shape"]["median_error"]
+    published = evaluate(training_runs(families(2, 0.2, logged=False)), now=NOW)
+    assert published["candidate"]["own_run"] is None
+
+
 def test_errors_fall_with_own_runs(report: dict[str, Any]) -> None:
     by_count: dict[int, list[float]] = {}
     for line in report["learning_curve"]:
@@ -61,7 +70,7 @@ def test_the_serving_version_is_judged_on_the_same_rows() -> None:
     known = np.zeros(len(runs), dtype=np.bool_)
     known[: len(runs) // 3] = True
     found = evaluate(runs, now=NOW, known=known)
-    for grouping in ("model_shape", "source"):
+    for grouping in ("own_run", "model_shape", "source"):
         assert found["serving"][grouping]["rows"] == found["candidate"][grouping]["rows"]
     assert found["serving"]["model_shape"]["median_error"] > found["candidate"]["model_shape"]["median_error"]
 
@@ -136,6 +145,20 @@ class TestGate:
 
     def test_one_that_is_as_good_as_what_serves_is_promoted(self, report: dict[str, Any]) -> None:
         assert decide(report | {"serving": report["candidate"]}).promote
+
+    @pytest.mark.parametrize(
+        ("own_gain", "shape_loss", "promoted"), [(1.0, 1.05, False), (1.1, 1.05, True), (2.0, 1.25, False)]
+    )
+    def test_gains_of_the_next_runs_are_set_against_losses_on_other_models(
+        self, report: dict[str, Any], own_gain: float, shape_loss: float, promoted: bool
+    ) -> None:
+        candidate = copy.deepcopy(report["candidate"])
+        for grouping in ("own_run", "model_shape"):
+            candidate[grouping] |= {"median_error": 0.08, "by_group": {}}
+        serving = copy.deepcopy(candidate)
+        serving["own_run"]["median_error"] *= own_gain
+        serving["model_shape"]["median_error"] /= shape_loss
+        assert decide(report | {"candidate": candidate, "serving": serving}).promote is promoted
 
     def test_one_that_worsens_a_group_is_kept(self, report: dict[str, Any]) -> None:
         serving = copy.deepcopy(report["candidate"])
