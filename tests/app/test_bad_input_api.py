@@ -56,6 +56,13 @@ MODEL: list[Case] = [
     ),
 ]
 CLUSTER: list[Case] = [
+    (
+        ("cluster",),
+        SPEC | {"intra_node": {"topology": "GPU0 GPU1"}},
+        ("cluster", "intra_node", "topology"),
+        "topology_unreadable",
+    ),
+    (("cluster",), SPEC | {"intra_node": {"topology": 8}}, ("cluster", "intra_node", "topology"), "string_type"),
     (("cluster",), {"nodes": 8}, ("cluster", "gpus_per_node"), "missing"),
     (("cluster",), {"preset": "dgx-h100"}, ("cluster", "nodes"), "missing"),
     (("cluster",), {"preset": "dgx-h900", "nodes": 8}, ("cluster", "preset"), "unknown_preset"),
