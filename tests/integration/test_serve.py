@@ -50,12 +50,20 @@ def server(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
 
 def worker_of(server: subprocess.Popen[bytes]) -> int | None:
     """The process id of the worker: the child that multiprocessing started for our code."""
-    # Linux lists children by the thread that started them.
+    # Linux lists children by the thread that started them; threads and children may end while they are looked at.
     for children in Path(f"/proc/{server.pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            if is_running(int(child)) and b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+        for child in read(children).split():
+            if is_running(int(child)) and "spawn_main" in read(Path(f"/proc/{child}/cmdline")):
                 return int(child)
     return None
+
+
+def read(path: Path) -> str:
+    """The text of a file of a thread or process, empty once that has ended."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def is_running(pid: int) -> bool:
