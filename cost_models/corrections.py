@@ -6,7 +6,7 @@ The cost core knows this protocol only: `cost_models.learned` answers it from lo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from cost_models.memory.error import ErrorDistribution
 from cost_models.problem import Problem
 from cost_models.results import MemoryEstimate, TimeEstimate
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable
+
+STATISTICS: Final = ("allocated", "reserved", "device")
+"""What of a peak is measured and corrected; in the order of `run_records.PEAKS`."""
 
 
 @dataclass(frozen=True)

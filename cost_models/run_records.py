@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from cost_models.architecture import ModelArchitecture
 from cost_models.catalog.models import load_model
@@ -12,6 +12,9 @@ from cost_models.explicit_architecture import build_architecture
 from cost_models.hf_config import read_hf_config
 from cost_models.problem import Problem
 from cost_models.workload import FineTuning, Workload, usual_attention, usual_precision
+
+PEAKS: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device_gib")
+"""Of `measured`: as torch counts what is allocated and what is reserved, and as the device shows it."""
 
 
 def record_problem(record: Mapping[str, Any]) -> Problem:

@@ -37,6 +37,13 @@ class StageRows:
     def __len__(self) -> int:
         return len(self.row)
 
+    def first_with_most(self, values: FloatColumn) -> IntColumn:
+        """(n,) index of the first stage row of each strategy at which `values`, (m,), are highest."""
+        most = np.maximum.reduceat(values, self.start)
+        at_most = np.flatnonzero(values == most[self.row])
+        first: IntColumn = at_most[np.searchsorted(self.row[at_most], np.arange(len(self.start)))]
+        return first
+
 
 # Layouts come back in every block of a sweep; the arrays are shared, so nobody may write into them.
 @lru_cache(maxsize=4096)

@@ -12,12 +12,12 @@ predictions are independent, and what is left is their difference. Over these pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from cost_models.corrections import EstimateCorrections, MemoryCorrection, TimeCorrection
+from cost_models.corrections import STATISTICS, EstimateCorrections, MemoryCorrection, TimeCorrection
 from cost_models.errors import InvalidInput
 from cost_models.memory import estimate_memory
 from cost_models.memory.error import ErrorDistribution, NormalError
@@ -46,7 +46,6 @@ AT_LIMIT: Final = 0.98
 """Of the capacity: the allocator has begun to give back what it caches, so that the device shows the card, not the
 job."""
 BASIS: Final = "the memory observed of this very job, and how far ratios of like jobs differ"
-STATISTICS: Final = ("allocated", "reserved", "device")
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,8 @@ def _check(samples: Sequence[Sample], problem: Problem) -> None:
                     "above_device_memory",
                     f"{value / GIB:.2f} GiB are more than the {total / GIB:.2f} GiB of {problem.cluster.gpu.name}",
                 )
-        if None not in (sample.allocated, sample.reserved) and sample.allocated > sample.reserved + ROUNDING_BYTES:  # type: ignore[operator]
+        allocated, reserved = sample.allocated, sample.reserved
+        if allocated is not None and reserved is not None and allocated > reserved + ROUNDING_BYTES:
             raise InvalidInput(
                 ("observed", index, "allocated_gib"), "above_reserved", "allocated memory cannot exceed reserved memory"
             )
@@ -215,8 +215,5 @@ def _base_memory(
 ) -> MemoryCorrection:
     if base is not None:
         return base.memory(problem, table, memory)
-    factors = {
-        field.name: np.ones(len(table)) for field in fields(MemoryCorrection) if field.name in (*STATISTICS, "required")
-    }
-    none = np.full(len(table), -1, dtype=np.int64)
-    return MemoryCorrection(**factors, error=NormalError(memory.relative_error), basis=none, bases=())
+    one, none = np.ones(len(table)), np.full(len(table), -1, dtype=np.int64)
+    return MemoryCorrection(one, one, one, one, NormalError(memory.relative_error), none, ())

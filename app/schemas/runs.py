@@ -15,6 +15,7 @@ from app.schemas.clusters import ClusterInput
 from app.schemas.models import ModelInput
 from app.schemas.strategies import Framework, Strategy
 from app.schemas.workloads import FineTuning, Workload
+from cost_models.run_records import PEAKS
 
 MOST_RUNS: Final = 10_000
 """In one call."""
@@ -52,7 +53,7 @@ Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_written_
 Key = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(refuse_odd_text)]
 Address = Annotated[str, Field(max_length=2048), AfterValidator(refuse_odd_text)]
 Peak = Annotated[float, Field(gt=0, le=1e5)]
-FIGURES: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device_gib", "step_seconds")
+FIGURES: Final = (*PEAKS, "step_seconds")
 
 
 class MeasuredFigures(RequestModel):

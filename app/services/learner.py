@@ -36,7 +36,7 @@ def train_on_runs(runs: TrainingSet, *, version: int, now: datetime) -> Trained:
     priced = learned.training_runs(runs.records)
     known = np.arange(len(runs.records)) < runs.known if _champion_serves(runs) else None
     model = learned.train(priced, version=version, now=now)
-    report = learned.evaluate(priced, now=now, known=known)
+    report = learned.evaluate(priced, model, now=now, known=known)
     decision = learned.decide(report)
     blob = learned.dump(model)
     learned.load(blob, version=version)  # what cannot be read back fails here, not where it is to serve

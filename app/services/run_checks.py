@@ -26,11 +26,11 @@ from app.services.problems import resolve_problem
 from cost_models.architecture import ModelArchitecture
 from cost_models.cluster import Cluster
 from cost_models.errors import InvalidInput
+from cost_models.run_records import PEAKS
 from cost_models.units import GIB
 
 MOST_ERRORS_OF_A_RUN: Final = 10
 """Every bad run is named; what is wrong with one need not be told without end."""
-PEAKS: Final = ("peak_allocated_gib", "peak_reserved_gib", "peak_device_gib")
 UNIT_SLACK: Final = 1.1
 """A peak may exceed the card's memory by this factor: sources print GB for GiB, which is 7.4 % (10^9 against 2^30
 bytes). More is MB, or another card."""

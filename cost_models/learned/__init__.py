@@ -1,9 +1,10 @@
 """What measured runs teach: corrections of memory and step time, fitted, judged, and kept as bytes.
 
     runs = training_runs(records)              RunRecords, priced
-    report = evaluate(runs, now=now)           errors on groups that were left out
+    model = train(runs, version=1, now=now)
+    report = evaluate(runs, model, now=now)    errors on groups that were left out
     if decide(report).promote:
-        blob = dump(train(runs, version=1, now=now))
+        blob = dump(model)
     load(blob, version=1)                      a `cost_models.corrections.Corrections`
 
 Knows no database. The only part of the cost models that uses scikit-learn and skops.

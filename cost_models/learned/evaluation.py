@@ -14,14 +14,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from cost_models.learned.corrections import LearnedCorrections
 from cost_models.learned.features import SCHEMA
-from cost_models.learned.generic import evenly
+from cost_models.learned.folds import evenly, folds
 from cost_models.learned.monotonicity import monotonicity
 from cost_models.learned.peak_memory import OthersFit, fit_memory, fit_on_others, fit_on_own
-from cost_models.learned.runs import MemoryRows, TimeRows, TrainingRuns
+from cost_models.learned.rows import MemoryRows, TimeRows
+from cost_models.learned.runs import TrainingRuns
 from cost_models.learned.scores import Scored, figures, group_figures, joined, score
 from cost_models.learned.step_time import fit_step_time
-from cost_models.learned.training import train
 from cost_models.strategy import FRAMEWORKS, BoolColumn, IntColumn
 
 OWN_RUNS: Final = (0, 5, 10, 20, 50, 100)
@@ -41,17 +42,18 @@ FEWEST_ROWS: Final = 20
 SEED: Final = 0
 
 
-def evaluate(runs: TrainingRuns, *, now: datetime, known: BoolColumn | None = None) -> dict[str, Any]:
+def evaluate(
+    runs: TrainingRuns, model: LearnedCorrections, *, now: datetime, known: BoolColumn | None = None
+) -> dict[str, Any]:
     """The report, JSON-able and the same for the same runs.
 
-    `known`: records, in the order given to `training_runs`, that the serving version was trained on; the report then
-    holds figures of the same folds by models that are fitted on these only.
+    `model`: what `train` made of these runs. `known`: records, in the order given to `training_runs`, that the serving
+    version was trained on; the report then holds figures of the same folds by models that are fitted on these only.
     """
     seconds = now.timestamp()
     requests = None if known is None else runs.known_requests(known)
     # Where all families together find no use for a generic correction, there is none to judge in the folds either;
     # where they do, each fold chooses it anew without its group.
-    model = train(runs, version=0, now=now)
     generic = model.peak_memory.generic is not None
     return {
         "schema": SCHEMA,
@@ -164,15 +166,15 @@ def _grouped(runs: TrainingRuns, requests: IntColumn | None, now_seconds: float,
     origin = runs.memory.origin
     cluster, names = _own_clusters(runs)
     next_run = np.full(len(cluster), -1)
-    next_run[origin.logged] = _folds(origin.request[origin.logged])
+    next_run[origin.logged] = folds(origin.request[origin.logged], MOST_FOLDS)
 
     def unseen(fold: IntColumn, group: IntColumn, names: tuple[str, ...]) -> dict[str, Any] | None:
         return _unseen(runs, fold, group, names, requests, now_seconds, generic=generic)
 
     return {
         "own_run": unseen(next_run, cluster, names),
-        "model_shape": unseen(_folds(origin.shape), origin.shape, runs.shapes),
-        "source": unseen(_folds(origin.family), origin.family, runs.families),
+        "model_shape": unseen(folds(origin.shape, MOST_FOLDS), origin.shape, runs.shapes),
+        "source": unseen(folds(origin.family, MOST_FOLDS), origin.family, runs.families),
     }
 
 
@@ -217,15 +219,6 @@ def _unseen(
         parts.append(score(model, rows.take(left)))
         groups.append(group[left])
     return figures(joined(parts), np.concatenate(groups), names)
-
-
-def _folds(group: IntColumn) -> IntColumn:
-    """(m,) fold of each row: whole groups, the largest in folds of their own while there are enough."""
-    names, which, count = np.unique(group, return_inverse=True, return_counts=True)
-    place = np.empty(len(names), dtype=np.int64)
-    place[np.argsort(-count, kind="stable")] = np.arange(len(names))
-    fold: IntColumn = (place % MOST_FOLDS)[which]
-    return fold
 
 
 def _draws(size: int, count: int, draws: int) -> list[IntColumn]:

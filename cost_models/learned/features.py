@@ -12,13 +12,12 @@ from typing import Final
 import numpy as np
 
 from cost_models.architecture import FeedForward, ModelArchitecture
+from cost_models.corrections import STATISTICS
 from cost_models.problem import Problem
 from cost_models.results import MEMORY_PARTS, MemoryEstimate
 from cost_models.strategy import FloatColumn, IntColumn, StrategyTable, dtype_bytes
 from cost_models.units import GIB
 
-STATISTICS: Final = ("allocated", "reserved", "device")
-"""What of a peak was measured, as `MemoryEstimate` and RunRecords tell them apart."""
 SIZES: Final = (
     "tensor_parallel_size",
     "pipeline_parallel_size",

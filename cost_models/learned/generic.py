@@ -14,8 +14,10 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
-from cost_models.learned.features import FEATURES, STATISTICS
-from cost_models.learned.runs import MemoryRows
+from cost_models.corrections import STATISTICS
+from cost_models.learned.features import FEATURES
+from cost_models.learned.folds import evenly, folds
+from cost_models.learned.rows import MemoryRows
 from cost_models.strategy import FloatColumn, IntColumn
 
 SHARES: Final = (1.0, 0.75, 0.5, 0.25)
@@ -80,7 +82,7 @@ def fit_generic(rows: MemoryRows, log_ratio: FloatColumn) -> GenericFit:
     if len(np.unique(family)) < FEWEST_FAMILIES:
         return nothing
     left_out = np.zeros(len(rows))
-    fold = _folds(family)
+    fold = folds(family, MOST_FOLDS)
     for number in range(int(fold.max()) + 1):
         fitted = kept[fold[kept] != number]
         trees = _fit(rows, log_ratio, fitted)
@@ -93,25 +95,6 @@ def fit_generic(rows: MemoryRows, log_ratio: FloatColumn) -> GenericFit:
             generic = Generic(_fit(rows, log_ratio, kept), share, float(seen.min()), float(seen.max()))
             return GenericFit(generic, share * left_out)
     return nothing
-
-
-def evenly(group: IntColumn, most: int) -> IntColumn:
-    """Rows, at most so many of each group, spread evenly over its own."""
-    chosen = []
-    for number in np.unique(group):
-        members = np.flatnonzero(group == number)
-        spread = np.unique(np.linspace(0, len(members) - 1, min(most, len(members))).astype(np.int64))
-        chosen.append(members[spread])
-    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
-
-
-def _folds(family: IntColumn) -> IntColumn:
-    """(m,) fold of each row: whole families, the largest ones alone."""
-    names, which, count = np.unique(family, return_inverse=True, return_counts=True)
-    place = np.empty(len(names), dtype=np.int64)
-    place[np.argsort(-count, kind="stable")] = np.arange(len(names))
-    fold: IntColumn = (place % MOST_FOLDS)[which]
-    return fold
 
 
 def _fit(rows: MemoryRows, log_ratio: FloatColumn, chosen: IntColumn) -> HistGradientBoostingRegressor:

@@ -26,8 +26,9 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.learned.features import FEATURES, STATISTICS
-from cost_models.learned.runs import MemoryRows
+from cost_models.corrections import STATISTICS
+from cost_models.learned.features import FEATURES
+from cost_models.learned.rows import MemoryRows
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn
 
 MOST_ROWS: Final = 240

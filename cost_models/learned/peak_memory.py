@@ -12,12 +12,13 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.corrections import STATISTICS
 from cost_models.frameworks import FRAMEWORKS as BEHAVIOURS
 from cost_models.learned.bounds import group_weights, normal_table, quantile_table
-from cost_models.learned.features import FEATURES, STATISTICS
+from cost_models.learned.features import FEATURES
 from cost_models.learned.generic import Generic, GenericFit, fit_generic
 from cost_models.learned.own_runs import OwnRuns, fit_own_runs, latest
-from cost_models.learned.runs import MemoryRows
+from cost_models.learned.rows import MemoryRows
 from cost_models.learned.step_time import recency_weights
 from cost_models.strategy import FRAMEWORKS, BoolColumn, FloatColumn, IntColumn
 

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from cost_models.corrections import STATISTICS
 from cost_models.frameworks import FRAMEWORKS as BEHAVIOURS
 from cost_models.learned.bounds import LEVELS, group_weights, normal_table
-from cost_models.learned.features import FEATURES, STATISTICS
+from cost_models.learned.features import FEATURES
 from cost_models.learned.peak_memory import ROWS_TO_COUNT, MemoryModel
-from cost_models.learned.runs import MemoryRows
+from cost_models.learned.rows import MemoryRows
 from cost_models.learned.step_time import weighted_median
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn
 

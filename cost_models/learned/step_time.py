@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.learned.runs import TimeRows
+from cost_models.learned.rows import TimeRows
 from cost_models.strategy import FloatColumn, IntColumn
 
 HALF_LIFE_SECONDS: Final = 180 * 86_400.0

@@ -66,7 +66,7 @@ def estimate_memory(problem: Problem, table: StrategyTable, stages: StageRows) -
         peak_bytes=columns["device"],
         required_bytes=columns["required"],
         peak_moment=columns["moment"],
-        fullest=_fullest(columns["device"], stages),
+        fullest=stages.first_with_most(columns["device"]),
         activation_bytes_per_layer=priced.passing.on_strategies(priced.per_layer),
         device_load_peak_bytes=priced.load_bytes(),
         host_bytes_per_node=priced.host_bytes(),
@@ -201,11 +201,3 @@ def _gathered(columns: _Columns, rows: IntColumn) -> _Columns:
 def _taken(value: Any, rows: IntColumn) -> Any:
     """Rows of a column, or of the columns of `Buffers`."""
     return _gathered(value, rows) if isinstance(value, Buffers) else value.take(rows)
-
-
-def _fullest(peak: FloatColumn, stages: StageRows) -> IntColumn:
-    """The first stage row of each strategy with the highest peak."""
-    most = np.maximum.reduceat(peak, stages.start)
-    at_most = np.flatnonzero(peak == most[stages.row])
-    first: IntColumn = at_most[np.searchsorted(stages.row[at_most], np.arange(len(stages.start)))]
-    return first

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost_models.learned import decide, evaluate, training_runs
+from cost_models import learned
+from cost_models.learned import TrainingRuns, decide, training_runs
+from cost_models.strategy import BoolColumn
 from tests.cost_models.learned.learned_runs import many, record
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -26,6 +28,10 @@ def families(count: int, spread: float, *, logged: bool = True) -> list[dict[str
             factors = level * np.exp(0.02 * rng.normal(size=8))
             found += many(factors, cluster=f"cluster-{number}", family=f"family-{number}", layers=layers, logged=logged)
     return found
+
+
+def evaluate(runs: TrainingRuns, *, now: datetime, known: BoolColumn | None = None) -> dict[str, Any]:
+    return learned.evaluate(runs, learned.train(runs, version=1, now=now), now=now, known=known)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from cost_models.learned import training_runs
 from cost_models.learned.generic import evenly, fit_generic
-from cost_models.learned.runs import MemoryRows
+from cost_models.learned.rows import MemoryRows
 from tests.cost_models.learned.learned_runs import many
 
 

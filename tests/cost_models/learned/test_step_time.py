@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from cost_models.learned.runs import Origin, TimeRows
+from cost_models.learned.rows import Origin, TimeRows
 from cost_models.learned.step_time import fit_step_time
 
 NOW = 1.8e9
