@@ -160,20 +160,16 @@ def offload() -> Iterator[str]:
 def half_precision() -> Iterator[str]:
     """ "fp16 is 2-3x faster"."""
     yield "fp16 is 2-3x faster than fp32 (8 GPUs of one host, ddp, batch 64)"
-    cases: tuple[tuple[str, str, str, int], ...] = (
-        ("V100-32", "v100-sxm2-32gb", "gpt-2-xl", 1024),
-        ("A100-80", "a100-sxm4-80gb", "gpt-2-xl", 1024),
-        ("H100", "h100-sxm5-80gb", "gpt-2-xl", 1024),
-    )
-    for name, gpu, model, length in cases:
+    gpus = {"V100-32": "v100-sxm2-32gb", "A100-80": "a100-sxm4-80gb", "H100": "h100-sxm5-80gb"}
+    for name, gpu in gpus.items():
         cluster = resolve_cluster({"nodes": 1, "gpus_per_node": 8, "gpu": gpu})
         precisions: tuple[Precision, ...] = ("fp32", "fp16")
         layout = {"framework": "ddp", "micro_batch_size": 1}
         full, half = (
             answers(
-                model,
+                "gpt-2-xl",
                 cluster,
-                Workload(length, 64, precision=precision, attention=usual_attention(cluster.gpu)),
+                Workload(1024, 64, precision=precision, attention=usual_attention(cluster.gpu)),
                 layout,
             )[0]
             for precision in precisions

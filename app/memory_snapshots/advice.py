@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.memory_snapshots.free_memory import FreeBlocks
+from cost_models.units import GIB
 
-GIB: Final = 2**30
 NOTABLE_SHARE: Final = 0.1
 """Of the peak: what is less is not worth a change of its own."""
 LARGE_SHARE: Final = 0.25

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
-from app.memory_snapshots.advice import GIB, Advice, Peak, Shortage, advise
+from app.memory_snapshots.advice import Advice, Peak, Shortage, advise
 from app.memory_snapshots.free_memory import LARGE_REQUEST_BYTES, FreeBlocks, free_blocks
 from app.memory_snapshots.refusal import SnapshotRefused
 from app.memory_snapshots.sites import KINDS, Site, sites
 from app.memory_snapshots.snapshot import Device, Snapshot
 from app.memory_snapshots.timeline import Moment, Timeline, moment, replay
+from cost_models.units import GIB
 
 MOST_SITES: Final = 20
 DECIMALS: Final = 9

@@ -23,6 +23,7 @@ from app.run_logs.launch_environment import read_launch
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import whole
 from app.run_logs.progress_bars import Mark, bar_intervals, bar_mark
+from cost_models.units import GIB
 
 _PAIR: Final = re.compile(r"'([\w()/%. -]{1,60})': ('[^']{0,200}'|-?[\d.]{1,30}(?:e[+-]?\d{1,3})?|nan|inf)(?=[,}])")
 _HEADER: Final = re.compile(
@@ -209,7 +210,7 @@ class _Run:
         if _PEAK_DELTA in self._sums and all(name in self._sums for name in _BYTES):
             peak = sum(self._sums[name] for name in _BYTES) + self._sums[_PEAK_DELTA]
             if peak > 0:
-                self.facts.peak(Reading(rank=0, allocated_gib=peak / 2**30))
+                self.facts.peak(Reading(rank=0, allocated_gib=peak / GIB))
 
     def _settle_time(self) -> None:
         facts = self.facts

@@ -18,6 +18,7 @@ from app.run_logs.launch_environment import read_launch
 from app.run_logs.out_of_memory import read_out_of_memory
 from app.run_logs.patterns import NUMBER
 from app.run_logs.progress_bars import Mark, bar_intervals, bar_mark
+from cost_models.units import GB, GIB
 
 _STEP: Final = re.compile(r"\bStep (\d{1,9}) \|")
 _METRIC: Final = re.compile(r"\b(peak_memory_alloc|peak_memory_reserved|tokens_per_second_per_gpu):" + NUMBER)
@@ -44,7 +45,7 @@ _DTYPES: Final = {
     "float16": "fp16",
     "fp16": "fp16",
 }
-_GIB: Final = {"GiB": 1.0, "GB": 1e9 / 2**30}
+_GIB: Final = {"GiB": 1.0, "GB": GB / GIB}
 
 
 def read_torchtune(lines: Iterable[str]) -> Iterator[LoggedRun]:

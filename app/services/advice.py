@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from app.schemas.advice import MemorySample, MicroBatchRequest
 from app.services.problems import MEMORY_CONFIDENCE, resolve_problem, strategy_fields
 from app.services.serving_model import ServingModel
-from cost_models.codes import VIOLATIONS, decode
+from cost_models.answer import DECIMALS
 from cost_models.errors import InvalidInput
 from cost_models.problem import Problem
 from cost_models.resolve import resolve_strategies
@@ -21,8 +20,6 @@ from search.advice_steps import Step
 from search.micro_batch_advice import Advice, advise
 from search.observed_memory import Observation, Sample, read_curve
 
-DECIMALS = 9
-"""About a byte of a GiB, and a nanosecond."""
 FULLEST = "the observed memory is taken to be that of the fullest GPU, peaks as torch counts them"
 
 
@@ -64,7 +61,7 @@ def advise_micro_batch(request: MicroBatchRequest, serving: ServingModel) -> dic
 
 def _check(problem: Problem, table: StrategyTable) -> None:
     mask = int(violations(problem, table)[0])
-    if decode(VIOLATIONS, mask):
+    if mask:
         broken = explain_violations(problem, table, 0, mask)
         raise StrategyInvalid([InvalidInput(("strategy",), code, message) for code, message in broken])
 
@@ -77,8 +74,7 @@ def _sample(sample: MemorySample) -> Sample:
 
 
 def _step(step: Step) -> dict[str, Any]:
-    found = asdict(step)
-    saved, seconds = found.pop("saved_bytes"), found["step_seconds_change"]
+    saved, seconds = step.saved_bytes, step.step_seconds_change
     return {
         "code": step.code,
         "message": step.message,

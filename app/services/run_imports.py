@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 from app.db.session import Database
 from app.memory_snapshots import SnapshotRefused, inspect_snapshot
@@ -17,25 +17,11 @@ from app.run_logs.lines import log_lines, raw_lines
 from app.run_logs.tables import MOST_ROWS, Row, read_csv, read_jsonl
 from app.schemas.base import DEEPEST
 from app.schemas.clusters import UNION_TAGS
+from app.schemas.runs import RunRecord
 from app.services.run_checks import RunKeyConflict, RunsNotLogged, RunsRefused
 from app.services.runs import log_runs
 from cost_models.errors import InvalidInput
 
-CONTEXT_FIELDS: Final = [
-    "key",
-    "model",
-    "cluster",
-    "workload",
-    "strategy",
-    "measured",
-    "software",
-    "source",
-    "source_address",
-    "family",
-    "model_name",
-    "unknown",
-    "started_at",
-]
 Loc = tuple[str | int, ...]
 
 
@@ -211,9 +197,8 @@ def _log(database: Database, records: Sequence[Mapping[str, Any]], place: Any) -
     try:
         return log_runs(database, list(records), most=MOST_ROWS)
     except RunsNotLogged as refused:
-        moved: dict[
-            tuple[Loc, str, str], InvalidInput
-        ] = {}  # what is wrong with a context is so once, not for each run
+        # What is wrong with a context is so once, not for each run.
+        moved: dict[tuple[Loc, str, str], InvalidInput] = {}
         for error in refused.errors:
             index, *loc = error.loc
             where, message = place(index, tuple(part for part in loc if part not in UNION_TAGS), error.message)
@@ -237,7 +222,7 @@ def _contexts(text: str | None) -> list[dict[str, Any]]:
         if not isinstance(context, dict):
             raise InvalidInput(place, "object_type", "must be a RunRecord without what the file says, an object")
         for name in context:
-            if name not in CONTEXT_FIELDS:
+            if name not in RunRecord.model_fields:
                 raise InvalidInput((*place, name[:60]), "extra_forbidden", "a RunRecord has no such field")
         if _depth(context) > DEEPEST:
             raise InvalidInput(place, "too_deep", "objects and lists are nested too deeply")

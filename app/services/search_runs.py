@@ -12,7 +12,7 @@ import structlog
 from app.db.base import utc_now
 from app.db.models import Status
 from app.db.session import DATABASE_AWAY, Database
-from app.repositories.searches import SearchRepository
+from app.repositories.searches import BegunWith, SearchRepository
 from app.services.held_job import HeldJob, LeaseLost
 from app.services.serving_model import Served, ServingModel
 from cost_models.errors import InvalidInput
@@ -57,8 +57,8 @@ class SearchRunner:
             self._store_block(search_id, job, progress, trials)
 
         try:
-            served = self._served(search_id)
-            request, past = self._begin(search_id, job, served)
+            request, served = self._asked(search_id)
+            past = self._begin(search_id, job, served)
             result = self._solve(request, past=past, report=report, cancelled=job.should_stop, served=served)
             self._end(search_id, job, result, started)
         except (LeaseLost, *DATABASE_AWAY):
@@ -69,14 +69,15 @@ class SearchRunner:
             log.exception("search_failed", search_id=search_id)
             self._fail(search_id, job, _unexpected(error))
 
-    def _served(self, search_id: str) -> Served:
-        """What was learned when the search was first claimed, what serves now if that cannot be loaded any more;
-        nothing where the request does without."""
+    def _asked(self, search_id: str) -> tuple[dict[str, Any], Served]:
+        """The request, and what it is served with."""
         with self._database.read() as session:
             searches = SearchRepository(session)
-            begun, learned = searches.begun_with(search_id), searches.request(search_id).get("learned")
-        if learned is False:
-            return Served(None)
+            request, begun = searches.request(search_id), searches.begun_with(search_id)
+        return request, Served(None) if request.get("learned") is False else self._served(begun)
+
+    def _served(self, begun: BegunWith | None) -> Served:
+        """What was learned when the search was first claimed; what serves now if that cannot be loaded any more."""
         if begun is None:
             return self._serving.current()
         if begun.version is None:
@@ -84,12 +85,12 @@ class SearchRunner:
         corrections = self._serving.version(begun.version)
         return self._serving.current() if corrections is None else Served(corrections)
 
-    def _begin(self, search_id: str, job: HeldJob, served: Served) -> tuple[dict[str, Any], list[Trial]]:
+    def _begin(self, search_id: str, job: HeldJob, served: Served) -> list[Trial]:
         with self._database.write() as session:
             job.renew(session)
             searches = SearchRepository(session)
             searches.mark_running(search_id, memory_model_version=served.version)
-            return searches.request(search_id), [Trial.from_dict(body) for body in searches.trials(search_id)]
+            return [Trial.from_dict(body) for body in searches.trials(search_id)]
 
     def _store_block(self, search_id: str, job: HeldJob, progress: Progress, trials: Sequence[Trial]) -> None:
         with self._database.write() as session:
