@@ -86,14 +86,14 @@ def print_scoring() -> None:
         ("memory", lambda: memory_needs(model, table, stages)),
         ("time", lambda: estimate_time(model, table, stages)),
         ("rules, memory and time", lambda: evaluator.evaluate(0, table)),
-        ("the same as in a sweep", lambda: evaluator.evaluate(0, table, sweeping=True)),
+        ("the same as in a sweep", lambda: evaluator.with_time(evaluator.judge(0, table))),
     ):
         print(f"{len(table):,} valid strategies, {name}: {len(table) / best_of(action).cpu:,.0f} /s of CPU")
     total = sum(len(partial) for partial in partials)
 
     def resolve_and_score() -> None:
         for partial in partials:
-            evaluator.evaluate(0, evaluator.resolve(0, partial), sweeping=True)
+            evaluator.with_time(evaluator.judge(0, evaluator.resolve(0, partial)))
 
     everything = best_of(resolve_and_score)
     print(f"resolving and scoring a lattice of {total:,}, invalid ones too: {total / everything.cpu:,.0f} /s of CPU")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,11 +19,12 @@ from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, PartialColu
 from cost_models.time import estimate_time
 from cost_models.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from search.candidates import Candidates
-from search.judgement import Judgement, judge, judge_sparingly, least_needed_bytes
+from search.judgement import Judgement, Stages, judge, judge_sparingly, least_needed_bytes
 from search.problem import SearchProblem
 
 _FIGURES: Final = ("step_seconds", "peak_bytes", "required_upper_bytes", "needed_bytes", "objective")
 _MARKS: Final = ("fits", "fits_at_even_odds", "in_time")
+_TIMED: Final = ("step_seconds", "objective", "in_time")
 _JUDGED: Final = ("peak_bytes", "required_upper_bytes", "needed_bytes", "fits", "fits_at_even_odds")
 
 
@@ -54,34 +55,24 @@ class Evaluator:
         """Strategies in the words of the contract, every field filled."""
         return self.resolve(cluster, partial_columns(strategies))
 
-    def evaluate(self, cluster: int, table: StrategyTable, *, sweeping: bool = False) -> Candidates:
-        """Every strategy of a table, in order. A sweep looks at the bounding stages, at the time of those only that
-        fit at even odds, and asks what was learned only where it decides."""
-        problem = self.search.problems[cluster]
-        broken = violations(problem, table)
-        columns: dict[str, Any] = {name: np.full(len(table), np.nan) for name in _FIGURES}
-        columns |= {name: np.zeros(len(table), dtype=np.bool_) for name in _MARKS}
-        stages = bounding_stages if sweeping else all_stages
-        valid = np.flatnonzero(broken == 0)
-        if len(valid):
-            judgement = self._judge(problem, _taken(table, valid), sweeping=sweeping)
-            for name in _JUDGED:
-                columns[name][valid] = getattr(judgement, name)
-        timed = np.flatnonzero(columns["fits"] | columns["fits_at_even_odds"]) if sweeping else valid
-        if len(timed):
-            chosen = _taken(table, timed)
-            seconds = estimate_time(problem, chosen, stages(problem.model, chosen)).step_seconds
-            if self.search.corrections is not None:
-                seconds = seconds * self.search.corrections.step_time(problem, chosen).factor
-            columns["step_seconds"][timed] = seconds
-            columns["objective"][timed] = seconds * self.price(cluster)
-            columns["in_time"][timed] = self._in_time(seconds)
-        return Candidates(
-            table=table,
-            cluster=np.full(len(table), cluster, dtype=np.int64),
-            violations=broken,
-            **columns,
-        )
+    def evaluate(self, cluster: int, table: StrategyTable) -> Candidates:
+        """Every strategy of a table, in order, on all of its stages."""
+        candidates = self._candidates(cluster, table, self._judge)
+        valid = np.flatnonzero(candidates.valid)
+        return self._with_time(cluster, candidates, valid, all_stages)
+
+    def judge(self, cluster: int, table: StrategyTable) -> Candidates:
+        """What a sweep asks first of every strategy: rules and memory, by the bounding stages; what was learned only
+        where it decides. Figures of time are NaN."""
+        return self._candidates(cluster, table, self._judge_sparingly)
+
+    def with_time(self, candidates: Candidates) -> Candidates:
+        """What a sweep asks next, in one call for many blocks: the time of those that fit at even odds."""
+        for cluster in np.unique(candidates.cluster).tolist():
+            possible = candidates.fits | candidates.fits_at_even_odds
+            rows = np.flatnonzero(possible & (candidates.cluster == cluster))
+            candidates = self._with_time(cluster, candidates, rows, bounding_stages)
+        return candidates
 
     def screen(self, cluster: int, table: StrategyTable) -> Screening:
         """Rules and memory alone, at even odds: whether a strategy can be a plan or a near miss at all, or one of its
@@ -104,12 +95,49 @@ class Evaluator:
         scored = score(problem, table, memory_confidence=search.memory_confidence, corrections=search.corrections)
         return score_answers(problem, scored)
 
-    def _judge(self, problem: Problem, table: StrategyTable, *, sweeping: bool) -> Judgement:
+    def _candidates(
+        self, cluster: int, table: StrategyTable, judge: Callable[[Problem, StrategyTable], Judgement]
+    ) -> Candidates:
+        """Rules, and memory of what breaks none."""
+        problem = self.search.problems[cluster]
+        broken = violations(problem, table)
+        columns: dict[str, Any] = {name: np.full(len(table), np.nan) for name in _FIGURES}
+        columns |= {name: np.zeros(len(table), dtype=np.bool_) for name in _MARKS}
+        valid = np.flatnonzero(broken == 0)
+        if len(valid):
+            judgement = judge(problem, _taken(table, valid))
+            for name in _JUDGED:
+                columns[name][valid] = getattr(judgement, name)
+        return Candidates(
+            table=table,
+            cluster=np.full(len(table), cluster, dtype=np.int64),
+            violations=broken,
+            **columns,
+        )
+
+    def _with_time(self, cluster: int, candidates: Candidates, rows: IntColumn, stages: Stages) -> Candidates:
+        """Candidates, some rows with what follows from their time."""
+        if not len(rows):
+            return candidates
+        problem, chosen = self.search.problems[cluster], _taken(candidates.table, rows)
+        seconds = estimate_time(problem, chosen, stages(problem.model, chosen)).step_seconds
+        if self.search.corrections is not None:
+            seconds = seconds * self.search.corrections.step_time(problem, chosen).factor
+        columns = {name: getattr(candidates, name).copy() for name in _TIMED}
+        columns["step_seconds"][rows] = seconds
+        columns["objective"][rows] = seconds * self.price(cluster)
+        columns["in_time"][rows] = self._in_time(seconds)
+        return replace(candidates, **columns)
+
+    def _judge(self, problem: Problem, table: StrategyTable) -> Judgement:
+        return judge(problem, table, all_stages, self.search.memory_confidence, self.search.corrections)
+
+    def _judge_sparingly(self, problem: Problem, table: StrategyTable) -> Judgement:
         confidence, corrections = self.search.memory_confidence, self.search.corrections
-        if sweeping and corrections is not None:
-            peaks = self.search.objective == "pareto"
-            return judge_sparingly(problem, table, bounding_stages, confidence, corrections, peaks=peaks)
-        return judge(problem, table, bounding_stages if sweeping else all_stages, confidence, corrections)
+        if corrections is None:
+            return judge(problem, table, bounding_stages, confidence, None)
+        peaks = self.search.objective == "pareto"
+        return judge_sparingly(problem, table, bounding_stages, confidence, corrections, peaks=peaks)
 
     def _in_time(self, step_seconds: FloatColumn) -> BoolColumn:
         workload, deadline_days = self.search.workload, self.search.deadline_days

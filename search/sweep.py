@@ -48,6 +48,7 @@ def sweep(evaluator: Evaluator, frameworks: Sequence[str], watch: Watch, report:
     stopped_by: StoppedBy | None = None
     for index, lattice in lattices:
         stopped_by = _LatticeSweep(evaluator, keeper, index, lattice).run(watch)
+        keeper.time_pending()
         if stopped_by is not None:
             break
         keeper.layouts += len(lattice)
@@ -111,7 +112,7 @@ class _LatticeSweep:
         rows = np.flatnonzero(too_large)
         rows = rows[np.argsort(needed_bytes[rows], kind="stable")[:NEAREST]]
         columns = {name: column[rows] for name, column in partial.columns.items()}
-        self.keeper.add_nearest(self._evaluate(PartialColumns(columns, partial.layouts))[0])
+        self.keeper.add_nearest(self._judge(PartialColumns(columns, partial.layouts))[0])
 
     def _score(self, columns: Columns) -> None:
         """Score rows with all checkpointing and offload, least offload first."""
@@ -148,14 +149,13 @@ class _LatticeSweep:
             crossed = keep(crossed, ~found.fits[crossed["row"], crossed["choice"]])
         if not rows_of(crossed):
             return
-        candidates, inside = self._evaluate(self.lattice.with_offload(crossed, offload))
+        candidates, inside = self._judge(self.lattice.with_offload(crossed, offload))
         self.keeper.add(candidates.take(inside))
         place = (crossed["row"], crossed["choice"])
         found.fits[place] |= candidates.fits & inside
         found.possible[place] |= candidates.fits | candidates.fits_at_even_odds
 
-    def _evaluate(self, partial: PartialColumns) -> tuple[Candidates, BoolColumn]:
-        """Scores, and which rows have the values that `space` names."""
+    def _judge(self, partial: PartialColumns) -> tuple[Candidates, BoolColumn]:
+        """Rules and memory, and which rows have the values that `space` names."""
         table = self.evaluator.resolve(self.cluster, partial)
-        candidates = self.evaluator.evaluate(self.cluster, table, sweeping=True)
-        return candidates, allows(self.evaluator.search.space, table)
+        return self.evaluator.judge(self.cluster, table), allows(self.evaluator.search.space, table)

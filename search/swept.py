@@ -21,6 +21,8 @@ SHORTLIST: Final = 4096
 """Candidates kept in order of the objective: more than any ranking walks through."""
 NEAREST: Final = 256
 """Candidates kept in order of how little they miss by."""
+PENDING_ROWS: Final = 65_536
+"""Rows that wait for their time at most."""
 
 
 @dataclass(frozen=True)
@@ -53,35 +55,52 @@ class Sweep:
 
 
 class Keeper:
-    """What is kept of the blocks seen so far."""
+    """What is kept of the blocks seen so far.
+
+    Time is asked of what fits only, of many blocks in one call: a call costs as much as some thousands of rows.
+    """
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.layouts = 0
         self.evaluated = 0
         self.rejected: Counter[str] = Counter()
-        self._capacity_bytes = evaluator.search.capacity_bytes
+        self._evaluator = evaluator
+        self._pending: list[Candidates] = []
+        self._fits_something = False
         empty = evaluator.evaluate_strategies(0, [])
         self._best = self._families = self._front = self._tight = self._late = self._nearest = empty
 
     @property
     def fits_something(self) -> bool:
         """Whether near misses have lost their interest."""
-        return len(self._best) > 0
+        return self._fits_something
 
     def add(self, block: Candidates) -> None:
-        """Keep the best of a block."""
-        self.rejected.update(rejections(block, self._capacity_bytes))
-        block = block.take(block.valid)
-        self.evaluated += len(block)
+        """Keep the best of a block whose time is not known yet."""
+        self.rejected.update(_rejections(block, self._evaluator.search.capacity_bytes))
+        self.evaluated += int(np.count_nonzero(block.valid))
+        self._pending.append(block.take(block.fits | block.fits_at_even_odds))
+        if self._evaluator.search.deadline_days is None:
+            self._fits_something |= bool(block.fits.any())
+        if self._evaluator.search.deadline_days is not None or sum(map(len, self._pending)) > PENDING_ROWS:
+            self.time_pending()
+        if not self.fits_something:
+            self.add_nearest(block.take(block.valid & ~block.fits))
+
+    def time_pending(self) -> None:
+        """Keep the best of what was added since the last call."""
+        block = self._evaluator.with_time(join(self._pending)) if self._pending else self._best.take(slice(0, 0))
+        self._pending = []
+        if late := int(np.count_nonzero(block.fits & ~block.in_time)):
+            self.rejected["deadline"] += late
         plans = block.take(block.acceptable)
         if len(plans):
+            self._fits_something = True
             self._best = _first(join([self._best, self._contenders(plans)]), SHORTLIST)
             self._families = _best_of_each_family(join([self._families, _best_of_each_family(plans)]))
             self._front = front_of(join([self._front, front_of(plans)]))
         self._tight = _with(self._tight, block.take(block.tight))
         self._late = _with(self._late, block.take(block.fits & ~block.in_time))
-        if not self.fits_something:
-            self.add_nearest(block.take(~block.fits))
 
     def _contenders(self, plans: Candidates) -> Candidates:
         """Plans that may enter the shortlist."""
@@ -110,7 +129,7 @@ class Keeper:
             front=self._front,
             tight=self._tight,
             late=self._late,
-            nearest=self._nearest,
+            nearest=self._evaluator.with_time(self._nearest),
             space_size=space_size,
             evaluated=self.evaluated,
             rejected=self.rejected,
@@ -120,15 +139,19 @@ class Keeper:
 
 def rejections(candidates: Candidates, capacity_bytes: float) -> Counter[str]:
     """How many candidates each rule, the memory, the host and the deadline ruled out; some for several reasons."""
+    reasons = _rejections(candidates, capacity_bytes)
+    if late := int(np.count_nonzero(candidates.fits & ~candidates.in_time)):
+        reasons["deadline"] = late
+    return reasons
+
+
+def _rejections(candidates: Candidates, capacity_bytes: float) -> Counter[str]:
+    """The same but for the deadline."""
     reasons: Counter[str] = Counter()
     _count(reasons, candidates.violations, np.ones(len(candidates)))
     too_large = candidates.valid & ~candidates.fits
     device = too_large & (candidates.needed_bytes > capacity_bytes)
-    for reason, rows in (
-        ("out_of_memory", device),
-        ("host_memory_short", too_large & ~device),
-        ("deadline", candidates.fits & ~candidates.in_time),
-    ):
+    for reason, rows in (("out_of_memory", device), ("host_memory_short", too_large & ~device)):
         if rows.any():
             reasons[reason] = int(rows.sum())
     return reasons
