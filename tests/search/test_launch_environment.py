@@ -44,8 +44,8 @@ class TestEnvironment:
         }
 
     def test_megatron_has_one_queue_with_tensor_or_context_parallelism(self) -> None:
-        for degrees in ({"tensor_parallel_size": 2}, {"context_parallel_size": 2}):
-            assert environment(launch_job(**degrees))["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+        for job in (launch_job(tensor_parallel_size=2), launch_job(context_parallel_size=2)):
+            assert environment(job)["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
         assert "CUDA_DEVICE_MAX_CONNECTIONS" not in environment(launch_job())
 
     def test_blackwell_has_no_such_need(self) -> None:
