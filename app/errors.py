@@ -30,11 +30,14 @@ from starlette.routing import compile_path
 
 from app.schemas.clusters import UNION_TAGS
 from app.services.advice import StrategyInvalid
+from app.services.launches import PlanNotFound, SearchNotEnded
 from app.services.memory_models import CannotServe, MemoryModelNotFound
 from app.services.run_checks import RunKeyConflict, RunsNotLogged, RunsRefused
 from app.services.runs import RunNotFound
 from app.services.searches import IdempotencyConflict, SearchEnded, SearchNotFound
 from cost_models.errors import InvalidInput
+from cost_models.strategy import COLUMNS
+from search.launch.job import NotExpressible
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +108,9 @@ TABLE: Final[tuple[tuple[type[Exception], int, str, str], ...]] = (
     (RunKeyConflict, 409, "key-conflict", "The key belongs to another run"),
     (RunNotFound, 404, "run-not-found", "There is no such run"),
     (SearchNotFound, 404, "search-not-found", "There is no such search"),
+    (PlanNotFound, 404, "plan-not-found", "There is no such plan"),
+    (SearchNotEnded, 409, "search-not-ended", "The search has not ended yet"),
+    (NotExpressible, 409, "not-expressible", "The target has no setting for it"),
     (SearchEnded, 409, "search-ended", "The search has already ended"),
     (MemoryModelNotFound, 404, "memory-model-not-found", "There is no such version"),
     (CannotServe, 409, "memory-model-cannot-serve", "The version cannot serve"),
@@ -169,7 +175,11 @@ def _listed(request: Request, error: Exception) -> Response:
     _, status, slug, title = next(row for row in TABLE if isinstance(error, row[0]))
     path = request.url.path
     if isinstance(error, InvalidInput):
-        return _invalid(path, slug, title, [_field_error(("body", *error.loc), error.code, error.message)], 1)
+        loc = error.loc if error.loc[:1] == ("query",) else ("body", *error.loc)
+        return _invalid(path, slug, title, [_field_error(loc, error.code, error.message)], 1)
+    if isinstance(error, NotExpressible):
+        listed = [_field_error(_planned(name), "not_expressible", why) for name, why in error.reasons.items()]
+        return _invalid(path, slug, title, listed, len(listed), status=status)
     if isinstance(error, RunsNotLogged | StrategyInvalid):
         # All of them: whoever logs many runs needs to know every bad one, and every rule that a strategy breaks.
         listed = [_field_error(("body", *found.loc), found.code, found.message) for found in error.errors]
@@ -183,6 +193,13 @@ def _listed(request: Request, error: Exception) -> Response:
         retry = {"Retry-After": str(DATABASE_RETRY_SECONDS)}
         return problem_response(path, status, slug, title, "The database does not answer; try again.", headers=retry)
     return problem_response(path, status, slug, title, str(error))
+
+
+def _planned(name: str) -> tuple[str, ...]:
+    """Where a field of a plan is: in its strategy, or in what was asked for."""
+    if name in COLUMNS:
+        return ("strategy", name)
+    return (name,) if name in ("model", "cluster") else ("workload", name)
 
 
 def _invalid(

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api.v1 import advice, catalog, estimates, memory_models, memory_snapshots, models, run_imports, runs, searches
+from app.api.v1 import (
+    advice,
+    catalog,
+    estimates,
+    launch,
+    memory_models,
+    memory_snapshots,
+    models,
+    run_imports,
+    runs,
+    searches,
+)
 
 router = APIRouter()
 # Each part names its whole prefix, so that its routes know their full path: metrics are labelled with it.
-for part in (searches, estimates, run_imports, runs, memory_models, advice, memory_snapshots, models, catalog):
+for part in (searches, launch, estimates, run_imports, runs, memory_models, advice, memory_snapshots, models, catalog):
     router.include_router(part.router)
