@@ -23,7 +23,7 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port; left out
 @cli.command()
 def serve(host: Host = None, port: Port = None) -> None:
     """Serve the API, with a worker process beside it unless PARAPLAN_EMBEDDED_WORKER=false."""
-    from app.db.migrate import SchemaOutdated
+    from app.db.migrate import SchemaMismatch
     from app.serving import CannotServe
     from app.serving import serve as run_server
 
@@ -31,45 +31,44 @@ def serve(host: Host = None, port: Port = None) -> None:
     configure_logging(settings)
     try:
         run_server(settings)
-    except (CannotServe, SchemaOutdated) as error:
+    except (CannotServe, SchemaMismatch) as error:
         _fail(str(error))
 
 
 @cli.command()
 def worker() -> None:
     """Work on jobs until stopped; one job at a time, so start as many workers as there are cores to spare."""
-    from app.db.migrate import SchemaOutdated, require_current
-    from app.db.session import Database
+    from app.db.migrate import SchemaMismatch
     from app.jobs.worker import new_worker_name, run_worker
     from app.services.search_solver import solve_request
 
     settings = _settings()
     configure_logging(settings)
-    database = Database(settings.database_url)
     try:
-        require_current(database.engine)
-    except SchemaOutdated as error:
+        run_worker(settings, solve_request, name=new_worker_name())
+    except SchemaMismatch as error:
         _fail(str(error))
-    finally:
-        database.dispose()
-    run_worker(settings, solve_request, name=new_worker_name())
 
 
 @cli.command()
 def migrate() -> None:
     """Bring the database to this version's schema."""
-    from app.db.migrate import upgrade
+    from app.db.migrate import SchemaNewer, upgrade
     from app.db.session import Database
 
     database = Database(_settings().database_url)
-    upgrade(database.engine)
-    database.dispose()
+    try:
+        upgrade(database.engine)
+    except SchemaNewer as error:
+        _fail(str(error))
+    finally:
+        database.dispose()
 
 
 @cli.command()
 def retrain() -> None:
     """Train a memory model in this process on the published and all logged runs; show its report and the decision."""
-    from app.db.migrate import SchemaOutdated, require_current
+    from app.db.migrate import SchemaMismatch, require_current
     from app.db.session import Database
     from app.jobs.by_hand import TrainingFailed, train_here
     from app.services.learner import train_on_runs
@@ -83,7 +82,7 @@ def retrain() -> None:
         require_current(database.engine)
         with console.status("Training on all runs"):
             model = train_here(database, settings, train_on_runs)
-    except (SchemaOutdated, TrainingFailed) as error:
+    except (SchemaMismatch, TrainingFailed) as error:
         _fail(str(error))
     except KeyboardInterrupt:
         _fail("Stopped; the training is left to the workers.")

@@ -22,12 +22,13 @@ from typing import Any, Final
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from app.db.migrate import SchemaMismatch, require_current
 from app.schemas.clusters import UNION_TAGS
 from app.services.advice import StrategyInvalid
 from app.services.launches import PlanNotFound, SearchNotEnded
@@ -169,6 +170,8 @@ def install_error_handlers(app: FastAPI) -> None:
     for exception, *_ in TABLE:
         app.add_exception_handler(exception, _listed)
     app.add_exception_handler(HTTPException, _http)
+    for refused in (ProgrammingError, IntegrityError):
+        app.add_exception_handler(refused, _perhaps_of_another_version)
 
 
 def _listed(request: Request, error: Exception) -> Response:
@@ -200,6 +203,15 @@ def _planned(name: str) -> tuple[str, ...]:
     if name in COLUMNS:
         return ("strategy", name)
     return (name,) if name in ("model", "cluster") else ("workload", name)
+
+
+def _perhaps_of_another_version(request: Request, error: Exception) -> Response:
+    """A statement that the database refuses is a fault of ours, unless another host has migrated the database."""
+    try:
+        require_current(request.app.state.database.engine)
+    except SchemaMismatch as mismatch:
+        return _http(request, NotReady(str(mismatch)))
+    raise error
 
 
 def _invalid(

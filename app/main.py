@@ -44,7 +44,7 @@ TAGS: Final = [
 
 def create_app(settings: Settings) -> FastAPI:
     """The service over the database and the queue of the settings."""
-    database = Database(settings.database_url)
+    database = Database(settings.database_url, connections=settings.database_connections)
     queue = JobQueue(settings.effective_queue_url)
     metrics = Metrics()
     metrics.registry.register(FiguresCollector(Figures(database)))

@@ -23,6 +23,9 @@ class Settings(BaseSettings):
     database_url: str = Field(
         default="sqlite:///data/paraplan.db", description="`sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`."
     )
+    database_connections: int = Field(
+        default=15, ge=3, description="The most that one process opens to PostgreSQL; up to 5 of them stay open."
+    )
     queue_url: str = Field(
         default="",
         description="`sqlite:///PATH`, `postgresql://…` or Redis (`redis://`, `rediss://`, `unix://`). "
@@ -39,7 +42,9 @@ class Settings(BaseSettings):
     heartbeat_seconds: float = Field(
         default=0.5, gt=0, description="How often a worker renews its lease and looks for a cancellation."
     )
-    max_attempts: int = Field(default=3, ge=1, description="How often a job is started before it is given up.")
+    max_attempts: int = Field(
+        default=5, ge=1, description="How often a job is started without moving on before it is given up."
+    )
     queue_poll_seconds: float = Field(
         default=0.05, gt=0, description="How often an idle worker looks into an SQLite queue."
     )

@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import Field
 
 from app.api.deps import NoParameters, problems
-from app.db.migrate import is_current
+from app.db.migrate import SchemaMismatch, require_current
 from app.errors import NotReady
 from app.schemas.base import ResponseModel
 
@@ -31,8 +31,10 @@ async def healthz(_: NoParameters) -> Health:
 @router.get("/readyz", summary="Can it answer?", responses=problems(422, 503))
 def readyz(request: Request, _: NoParameters) -> Health:
     """The database answers and has this version's schema."""
-    if not is_current(request.app.state.database.engine):
-        raise NotReady("the database does not have this version's schema; run `migrate`")
+    try:
+        require_current(request.app.state.database.engine)
+    except SchemaMismatch as error:
+        raise NotReady(str(error)) from error
     return Health()
 
 

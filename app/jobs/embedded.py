@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from multiprocessing.process import BaseProcess
 
 import structlog
 
+from app.db.migrate import SchemaMismatch
 from app.db.session import DATABASE_AWAY, Database
 from app.jobs.worker import new_worker_name, run_worker
 from app.logs import configure_logging
@@ -24,6 +26,9 @@ log = structlog.get_logger(__name__)
 
 RESTART_SECONDS = 0.5
 STOP_SECONDS = 10.0
+MISMATCH_EXIT_CODE = 3
+MISMATCH_SECONDS = 10.0
+"""Until a worker looks again at a database that is not of its version."""
 
 
 @contextmanager
@@ -69,7 +74,8 @@ class _Keeper:
     def _keep(self) -> None:
         while True:
             self._process.join()
-            if self._stopping.wait(RESTART_SECONDS):
+            is_mismatch = self._process.exitcode == MISMATCH_EXIT_CODE
+            if self._stopping.wait(MISMATCH_SECONDS if is_mismatch else RESTART_SECONDS):
                 return
             log.warning("worker_died", pid=self._process.pid, exit_code=self._process.exitcode)
             self._take_back_jobs()
@@ -103,7 +109,11 @@ def _work_beside_parent(settings: Settings, name: str) -> None:
     os.setsid()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     configure_logging(settings)
-    run_worker(settings, solve_request, name=name)
+    try:
+        run_worker(settings, solve_request, name=name)
+    except SchemaMismatch:
+        log.exception("worker_of_another_version")
+        sys.exit(MISMATCH_EXIT_CODE)
 
 
 def _end_with_parent() -> None:

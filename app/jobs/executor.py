@@ -71,13 +71,14 @@ class JobExecutor:
         if self._stop.is_set() or not self._settings.worker_trains:
             return False
         with self._database.read() as session:
-            return JobRepository(session).may_train(job_id, utc_now())
+            jobs = JobRepository(session)
+            return jobs.may_train(job_id, jobs.now())
 
     def sweep(self) -> list[str]:
         """End what cannot be tried again; answer the jobs that wait for a worker."""
-        now = utc_now()
         with self._database.write() as session:
             jobs = JobRepository(session)
+            now = jobs.now()
             for job in jobs.fail_exhausted(now, "the worker was lost"):
                 log.error("job_given_up", job_id=job.id, kind=job.kind, attempts=job.attempt)
                 error = worker_lost(job.attempt)

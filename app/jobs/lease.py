@@ -50,11 +50,12 @@ class Lease:
         """Take a job; None if another worker has it or it has ended. `stop` is set when the worker is to end."""
         # Unique for each attempt: the same worker must not take up an attempt it has lost.
         owner = f"{worker}:{secrets.token_hex(4)}"
-        now = utc_now()
-        lease_until = now + timedelta(seconds=settings.lease_seconds)
         try:
             with database.write() as session:
-                job = JobRepository(session).claim(job_id, owner, now=now, lease_until=lease_until)
+                jobs = JobRepository(session)
+                now = jobs.now()
+                lease_until = now + timedelta(seconds=settings.lease_seconds)
+                job = jobs.claim(job_id, owner, now=now, lease_until=lease_until)
         except IntegrityError:
             # A training, and another one runs: it waits, and a sweep will bring it back.
             return None
@@ -69,9 +70,11 @@ class Lease:
         """Whether to stop working: cancelled, replaced by another worker, or the process is ending."""
         return self._cancelled.is_set() or self._lost.is_set() or self._stop.is_set()
 
-    def renew(self, session: Session) -> None:
+    def renew(self, session: Session, *, has_moved_on: bool = False) -> None:
         """Extend the lease; raises LeaseLost if it is another's by now."""
-        answer = JobRepository(session).heartbeat(self.job_id, self._owner, lease_until=utc_now() + self._duration)
+        jobs = JobRepository(session)
+        lease_until = jobs.now() + self._duration
+        answer = jobs.heartbeat(self.job_id, self._owner, lease_until=lease_until, has_moved_on=has_moved_on)
         if answer is None:
             self._lost.set()
             raise LeaseLost(self.job_id)

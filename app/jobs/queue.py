@@ -11,11 +11,15 @@ import structlog
 from huey import Huey, PostgresHuey, RedisHuey, SqliteHuey
 from huey.registry import Message
 from huey.serializer import Serializer
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
+
+from app.db.session import postgresql_options
 
 log = structlog.get_logger(__name__)
 
 QUEUE_NAME = "paraplan"
+AWAY_SECONDS = 2.0
+"""How long a worker waits at most before it asks a queue again that was away."""
 TABLES_LOCK = 0x7061726170
 """Of PostgreSQL, held while the queue's tables are created: "parap" in ASCII."""
 
@@ -45,9 +49,16 @@ class JobQueue:
         except Exception:
             log.exception("wake_failed", job_id=job_id)
 
-    def is_empty(self) -> bool:
-        """Whether no message waits."""
-        return self.huey.pending_count() == 0  # type: ignore[no-any-return]
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return self.huey.pending_count()  # type: ignore[no-any-return]
+
+    def delays(self, poll_seconds: float) -> dict[str, float]:
+        """How a consumer waits. An SQLite queue is polled; the others tell of messages, and it waits only after an
+        error, longer each time: until a server is back, not in a loop that fills the log."""
+        if self.huey.storage.blocking:
+            return {"initial_delay": poll_seconds, "max_delay": AWAY_SECONDS, "backoff": 2.0}
+        return {"initial_delay": poll_seconds, "max_delay": poll_seconds, "backoff": 1.0}
 
     def close(self) -> None:
         """Close the connection to the queue's storage."""
@@ -68,15 +79,17 @@ def _build_huey(url: str) -> Huey:
             path.parent.mkdir(parents=True, exist_ok=True)
             return SqliteHuey(filename=str(path), **options)
         case "postgresql":
-            return _postgres_huey(parsed.set(drivername="postgresql").render_as_string(hide_password=False), options)
+            return _postgres_huey(parsed, options)
         case _:
             return RedisHuey(url=url, **options)
 
 
-def _postgres_huey(dsn: str, options: dict[str, Any]) -> Huey:
+def _postgres_huey(url: URL, options: dict[str, Any]) -> Huey:
     import psycopg  # an optional dependency, like the database itself
 
-    with psycopg.connect(dsn) as connection:
+    dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    connecting = postgresql_options(url)
+    with psycopg.connect(dsn, **connecting) as connection:
         # Huey creates its tables "if not exists", which fails in all but one of the processes that do so at once.
         connection.execute("select pg_advisory_xact_lock(%s)", [TABLES_LOCK])
-        return PostgresHuey(dsn=dsn, **options)
+        return PostgresHuey(dsn=dsn, **connecting, **options)

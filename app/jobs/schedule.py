@@ -39,7 +39,7 @@ class Scheduler:
 
     def due(self, now: datetime | None = None) -> list[str]:
         """What is due now."""
-        settings, now = self._settings, now or utc_now()
+        settings, now = self._settings, now or self._now()
         due = _some(self._at_slot(PURGE_JOB, settings.purge_cron, now, self._purge))
         if settings.worker_trains:
             if settings.retrain_cron:
@@ -47,6 +47,10 @@ class Scheduler:
             if settings.retrain_after_runs:
                 due += _some(self._retraining.after_runs(settings.retrain_after_runs))
         return due
+
+    def _now(self) -> datetime:
+        with self._database.read() as session:
+            return JobRepository(session).now()
 
     def _at_slot(self, kind: str, cron: str, now: datetime, make: Callable[[str], str | None]) -> str | None:
         slot = last_slot(cron, now).strftime("%Y-%m-%dT%H:%M")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import structlog
 from huey import Huey
 from huey.consumer import Consumer
 
+from app.db.migrate import SchemaMismatch, require_current
 from app.db.session import Database
 from app.jobs import training_process
 from app.jobs.executor import JobExecutor
@@ -52,8 +54,12 @@ def new_worker_name() -> str:
 def run_worker(
     settings: Settings, solve: Solve, *, name: str, training_module: str = training_process.__name__
 ) -> None:
-    """Work until a signal says stop. Must be called in the main thread of its process."""
-    database = Database(settings.database_url)
+    """Work until a signal says stop. Must be called in the main thread of its process.
+
+    Raises SchemaMismatch, also when another host's service migrates the database meanwhile.
+    """
+    database = Database(settings.database_url, connections=settings.database_connections)
+    require_current(database.engine)
     executor = JobExecutor(database, settings, solve, train_on_runs, worker=name)
     trainings = TrainingProcesses(settings, worker=name, module=training_module)
 
@@ -74,14 +80,12 @@ def run_worker(
         queue.huey,
         before_stop=before_stop,
         workers=1,
-        initial_delay=settings.queue_poll_seconds,
-        max_delay=settings.queue_poll_seconds,
-        backoff=1.0,
+        **queue.delays(settings.queue_poll_seconds),
     )
     # What an earlier worker gave back when it stopped; what it left behind when it was killed is for the sweep.
     _wake(queue, executor.queued())
     scheduler = Scheduler(database, settings, software)
-    sweep = _Sweep(stopped, queue, executor, scheduler, settings.lease_seconds)
+    sweep = _Sweep(stopped, database, queue, executor, scheduler, settings.lease_seconds)
     threading.Thread(target=sweep.run, name="sweep", daemon=True).start()
     log.info("worker_started", worker=name, pid=os.getpid())
     consumer.run()
@@ -89,17 +93,22 @@ def run_worker(
     queue.close()
     database.dispose()
     log.info("worker_stopped", pid=os.getpid())
+    if sweep.mismatch is not None:
+        raise sweep.mismatch
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Sweep:
     """Looks, again and again, for jobs that nobody works on and for what is due."""
 
     stopped: threading.Event
+    database: Database
     queue: JobQueue
     executor: JobExecutor
     scheduler: Scheduler
     lease_seconds: float
+    mismatch: SchemaMismatch | None = None
+    """Why this worker can work no more."""
 
     def run(self) -> None:
         """Until stopped."""
@@ -122,12 +131,19 @@ class _Sweep:
             self.queue.wake(job_id)
 
     def _look(self) -> None:
+        try:
+            require_current(self.database.engine)
+        except SchemaMismatch as error:
+            log.error("schema_mismatch", reason=str(error))
+            self.mismatch = error
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
         self.scheduler.due()  # these jobs wait now, and the sweep finds them with the others
         _wake(self.queue, self.executor.sweep())
 
 
 def _wake(queue: JobQueue, job_ids: Sequence[str]) -> None:
-    # While messages wait, these jobs most likely have theirs; repeating them would only lengthen the queue.
-    if job_ids and queue.is_empty():
+    # While as many messages wait, these jobs most likely have theirs; repeating them would only lengthen the queue.
+    if queue.waiting() < len(job_ids):
         for job_id in job_ids:
             queue.wake(job_id)

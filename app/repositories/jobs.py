@@ -2,6 +2,7 @@
 
 At least once: a lease that runs out is claimed again. At most one writer: every statement of a worker names itself as
 the owner, so one that was frozen and replaced changes nothing. Each is one statement, alike on SQLite and PostgreSQL.
+Leases go by `now`, one clock for all hosts.
 
 One training runs at a time and one more may wait, which two unique indexes hold. So a training that is given back does
 not wait beside the next one: it stays `running`, without an owner, and whoever comes first takes it up.
@@ -16,6 +17,7 @@ from sqlalchemy import ColumnElement, and_, case, delete, exists, func, or_, sel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
+from app.db.base import UtcDateTime, utc_now
 from app.db.models import Job, Status
 
 RETRAIN_JOB = "retrain"
@@ -27,6 +29,12 @@ class JobRepository:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def now(self) -> datetime:
+        """The database's clock: those of the hosts differ, and a lease is given by one and judged by another."""
+        if self._session.get_bind().dialect.name == "postgresql":
+            return self._session.scalars(select(func.clock_timestamp(type_=UtcDateTime()))).one()
+        return utc_now()  # SQLite runs in this process, and all others that use the file run on this host
 
     def add(self, job: Job) -> None:
         """Insert a job."""
@@ -54,10 +62,18 @@ class JobRepository:
             .returning(Job)
         )
 
-    def heartbeat(self, job_id: str, owner: str, *, lease_until: datetime) -> bool | None:
-        """Renew a lease; answers whether cancellation was asked for, or None if the lease is lost."""
+    def heartbeat(self, job_id: str, owner: str, *, lease_until: datetime, has_moved_on: bool = False) -> bool | None:
+        """Renew a lease; answers whether cancellation was asked for, or None if the lease is lost.
+
+        A job that has moved on is at its first attempt again: attempts are counted against work that kills its
+        workers, not against a long search on hosts that come and go.
+        """
+        attempt = {"attempt": 1} if has_moved_on else {}
         return self._session.scalar(
-            update(Job).where(*_held_by(job_id, owner)).values(lease_until=lease_until).returning(Job.cancel_requested)
+            update(Job)
+            .where(*_held_by(job_id, owner))
+            .values(lease_until=lease_until, **attempt)
+            .returning(Job.cancel_requested)
         )
 
     def finish(
@@ -95,6 +111,10 @@ class JobRepository:
             .returning(Job.id)
         ).all()
         return len(taken)
+
+    def lock_of_search(self, search_id: str) -> None:
+        """Until the transaction ends, no worker takes or gives back a search's job; SQLite has one writer anyway."""
+        self._session.execute(select(Job.id).where(Job.search_id == search_id).with_for_update())
 
     def cancel_queued(self, search_id: str, *, finished_at: datetime) -> bool:
         """End the job of a search that no worker has taken yet; False if there is none."""

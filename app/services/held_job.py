@@ -28,8 +28,9 @@ class HeldJob(Protocol):
         """Whether to stop working, for whatever reason."""
         ...
 
-    def renew(self, session: Session) -> None:
-        """Make sure that what this transaction writes is still ours to write."""
+    def renew(self, session: Session, *, has_moved_on: bool = False) -> None:
+        """Make sure that what this transaction writes is still ours to write. `has_moved_on`: it writes what another
+        worker will not have to do again."""
         ...
 
     def finish(self, session: Session, state: Status, error: str | None = None) -> None:

@@ -94,7 +94,7 @@ class SearchRunner:
 
     def _store_block(self, search_id: str, job: HeldJob, progress: Progress, trials: Sequence[Trial]) -> None:
         with self._database.write() as session:
-            job.renew(session)
+            job.renew(session, has_moved_on=bool(trials))
             searches = SearchRepository(session)
             searches.add_trials(search_id, [(trial.number, trial.as_dict()) for trial in trials])
             searches.set_progress(search_id, asdict(progress))
@@ -114,8 +114,8 @@ class SearchRunner:
 
     def _fail(self, search_id: str, job: HeldJob, error: Mapping[str, Any]) -> None:
         with self._database.write() as session:
-            SearchRepository(session).finish(search_id, Status.FAILED, finished_at=utc_now(), error=error)
             job.finish(session, Status.FAILED, error=error["detail"])
+            SearchRepository(session).finish(search_id, Status.FAILED, finished_at=utc_now(), error=error)
 
 
 def worker_lost(attempts: int) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def worker_lost(attempts: int) -> dict[str, Any]:
         "type": "worker-lost",
         "title": "The work could not be finished",
         "status": 500,
-        "detail": f"The worker was lost {attempts} times while it worked on this; it is not tried again.",
+        "detail": f"The worker was lost {attempts} times in a row while it worked on this; it is not tried again.",
     }
 
 

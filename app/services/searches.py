@@ -140,6 +140,7 @@ class SearchService:
         now = utc_now()
         with self._database.write() as session:
             searches, jobs = SearchRepository(session), JobRepository(session)
+            jobs.lock_of_search(search_id)
             if jobs.cancel_queued(search_id, finished_at=now):
                 searches.finish(search_id, Status.CANCELLED, finished_at=now)
             elif not jobs.request_cancel(search_id):

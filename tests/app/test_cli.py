@@ -31,7 +31,7 @@ def test_migrate_makes_the_database_and_may_be_repeated(database_path: Path) -> 
     assert run("migrate").exit_code == 0
     assert run("migrate").exit_code == 0
     database = Database(f"sqlite:///{database_path}")
-    assert migrate.is_current(database.engine)
+    migrate.require_current(database.engine)
     database.dispose()
 
 

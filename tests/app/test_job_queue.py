@@ -25,8 +25,8 @@ def test_what_the_server_enqueues_the_worker_runs(queue_url: str) -> None:
     server, worker = JobQueue(queue_url), JobQueue(queue_url, run=ran.append)
     server.wake("one")
     server.wake("two")
-    assert not worker.is_empty()
-    while not worker.is_empty():
+    assert worker.waiting() == 2
+    while worker.waiting():
         worker.huey.execute(worker.huey.dequeue())
     assert ran == ["one", "two"]
     server.close()
@@ -66,5 +66,5 @@ def test_a_queue_that_is_away_does_not_fail_the_request(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(queue.huey.storage, "enqueue", away)
         queue.wake("one")
-    assert queue.is_empty()
+    assert queue.waiting() == 0
     queue.close()

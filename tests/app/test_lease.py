@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -90,6 +91,26 @@ class TestHeartbeat:
     def test_a_late_owner_keeps_a_job_that_nobody_took(self, database: Database, job_id: str) -> None:
         claim(database, job_id, "a", START)
         assert heartbeat(database, job_id, "a", START + 5 * LEASE) is False
+
+    def test_a_job_that_moves_on_is_at_its_first_attempt(self, database: Database, job_id: str) -> None:
+        for number in range(4):
+            owner, now = f"host:{number}", START + number * 2 * LEASE
+            job = claim(database, job_id, owner, now)
+            assert job is not None
+            assert job.attempt == min(number, 1) + 1
+            with database.write() as session:
+                JobRepository(session).heartbeat(job_id, owner, lease_until=now + LEASE, has_moved_on=True)
+            assert stored(database, job_id).attempt == 1
+
+
+@pytest.mark.postgres
+def test_the_clock_of_leases_is_the_databases(
+    postgresql_url: str, open_database: Callable[[str], Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Tools that patch this process's clock must not matter either: the server is another process.
+    monkeypatch.setattr("app.repositories.jobs.utc_now", lambda: START - timedelta(days=9999))
+    with open_database(postgresql_url).read() as session:
+        assert abs(JobRepository(session).now() - datetime.now(UTC)) < timedelta(hours=1)
 
 
 class TestFinish:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, select, text
@@ -48,9 +49,10 @@ def test_every_check_and_foreign_key_is_there(database: Database) -> None:
 
 def test_up_and_down_and_up_again(empty_database_url: str, open_database: OpenDatabase) -> None:
     database = open_database(empty_database_url)
-    assert not migrate.is_current(database.engine)
+    with pytest.raises(migrate.SchemaOutdated):
+        migrate.require_current(database.engine)
     migrate.upgrade(database.engine)
-    assert migrate.is_current(database.engine)
+    migrate.require_current(database.engine)
     migrate.downgrade(database.engine, "base")
     assert inspect(database.engine).get_table_names() == [migrate.VERSION_TABLE]
     migrate.upgrade(database.engine)
@@ -74,7 +76,15 @@ def test_what_a_database_holds_outlives_its_new_tables(database: Database) -> No
 
 def test_upgrade_of_a_current_database_changes_nothing(database: Database) -> None:
     migrate.upgrade(database.engine)
-    assert migrate.is_current(database.engine)
+    migrate.require_current(database.engine)
+
+
+def test_a_newer_schema_is_left_alone(database: Database) -> None:
+    with database.engine.begin() as connection:
+        connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'"))
+    for act in (migrate.require_current, migrate.upgrade):
+        with pytest.raises(migrate.SchemaNewer, match=r"newer version \(revision 9999\)\. Update this host"):
+            act(database.engine)
 
 
 def test_tables_of_others_do_not_matter(empty_database_url: str, open_database: OpenDatabase) -> None:
@@ -84,5 +94,5 @@ def test_tables_of_others_do_not_matter(empty_database_url: str, open_database: 
         connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
         connection.execute(text("INSERT INTO alembic_version VALUES ('v3.2.0.a')"))
     migrate.upgrade(database.engine)
-    assert migrate.is_current(database.engine)
+    migrate.require_current(database.engine)
     assert differences(database) == []
