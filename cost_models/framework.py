@@ -102,6 +102,8 @@ class Framework:
 
     keeps_fp32_masters: bool
     """The optimizer steps fp32 copies of weights that are stored in 16 bit."""
+    requantised_zero_stages: tuple[int, ...]
+    """ZeRO stages whose optimizer writes its fp32 masters into 8-bit weights (parameter_dtype fp8)."""
     copies_gradients_to_fp32: bool
     """16-bit gradients are copied to fp32 for the optimizer's step."""
     persistent_gradients: tuple[int, ...]

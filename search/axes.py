@@ -86,6 +86,11 @@ class Axes:
     """The leanest last."""
     offload: tuple[Offload, ...]
     """The leanest on the GPU last."""
+    narrow_weight_stages: tuple[int, ...]
+    """ZeRO stages at which weights are stored in 8 bit; elsewhere as the framework does by default.
+
+    They come from the same fp32 masters and make the same products as 8-bit copies of 16-bit weights
+    (--fp8-param-gather), never take more memory and travel in half the bytes: no second value is tried."""
     others: Mapping[str, tuple[Any, ...]]
     """Fields of `space` without an axis of their own."""
 
@@ -94,6 +99,17 @@ class Axes:
         """Numbers of the checkpointing choices that recompute a share of the layers."""
         return tuple(
             number for number, (_, value) in enumerate(self.checkpointing) if isinstance(value, float) and value < 1
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the axes leave out, in words."""
+        if not self.narrow_weight_stages:
+            return ()
+        stages = ", ".join(str(stage) for stage in self.narrow_weight_stages)
+        return (
+            f"space.parameter_dtype left out: fp8 on {self.framework} with zero_stage {stages}, which makes the same "
+            "products from the same fp32 masters in less memory",
         )
 
     @property
@@ -140,6 +156,7 @@ def lattice_axes(search: SearchProblem, cluster: Cluster, framework: Framework) 
         **_expert_axes(search, framework),
         checkpointing=_checkpointing(search, framework),
         offload=_offload(search, cluster, framework),
+        narrow_weight_stages=_narrow_weight_stages(search, framework),
         others={name: tuple(values) for name, values in named.items() if name not in LATTICE_FIELDS},
     )
 
@@ -176,6 +193,15 @@ def _virtual_sizes(model: ModelArchitecture, pipelines: tuple[int, ...]) -> tupl
         if p > 1 and p * v <= model.layers + 2 and 0 in (model.layers % (p * v), (model.layers + 2) % (p * v))
     }
     return tuple(sorted({1, 2, 4, 8} | equal))
+
+
+def _narrow_weight_stages(search: SearchProblem, framework: Framework) -> tuple[int, ...]:
+    precisions = search.space.get("precision", (search.workload.precision,))
+    if set(precisions) != {"fp8"} or "parameter_dtype" in search.space:
+        return ()
+    # Frozen weights are written once: any stage will do where the framework has such weights at all.
+    frozen = search.workload.fine_tuning is not None and bool(framework.requantised_zero_stages)
+    return framework.zero_stages if frozen else framework.requantised_zero_stages
 
 
 def _expert_axes(search: SearchProblem, framework: Framework) -> dict[str, Any]:

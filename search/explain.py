@@ -60,8 +60,10 @@ def describe(strategy: Mapping[str, Any]) -> str:
     return f"{' '.join(words)}, {', '.join(details)}"
 
 
-def explain(evaluator: Evaluator, plans: Sequence[Answer], clusters: Sequence[int], evaluated: int) -> list[list[str]]:
-    """Sentences for each plan, best plan first."""
+def explain(
+    evaluator: Evaluator, plans: Sequence[Answer], clusters: Sequence[int], evaluated: int, current: Answer | None
+) -> list[list[str]]:
+    """Sentences for each plan, best plan first; the first is set against what is run today."""
     priced: dict[int, list[str]] = {}
     for cluster in sorted(set(clusters)):
         rows = [row for row, index in enumerate(clusters) if index == cluster]
@@ -72,10 +74,38 @@ def explain(evaluator: Evaluator, plans: Sequence[Answer], clusters: Sequence[in
             _standing(evaluator, plans, row, evaluated),
             _time_bound(plan, evaluator.search.clusters[clusters[row]]),
             _memory_bound(plan),
+            *(_against(evaluator, plan, current) if row == 0 else ()),
             *priced[row],
         ]
         for row, plan in enumerate(plans)
     ]
+
+
+def _against(evaluator: Evaluator, plan: Answer, current: Answer | None) -> list[str]:
+    if current is None or not current["valid"] or current["strategy"] == plan["strategy"]:
+        return []
+    return [gain_and_risk(evaluator, plan, current)]
+
+
+def gain_and_risk(evaluator: Evaluator, plan: Answer, other: Answer) -> str:
+    """What a plan wins over another strategy that breaks no rule, in which parts of the step, and what it stakes."""
+    mine, theirs = plan["memory"], other["memory"]
+    stakes = [
+        f"up to {mine['required_upper_gib']:.1f} instead of {theirs['required_upper_gib']:.1f} of "
+        f"{mine['capacity_gib']:.1f} GiB, probability of running out {mine['oom_probability']:.2g} instead of "
+        f"{theirs['oom_probability']:.2g}"
+    ]
+    if other["strategy"]["offload"] == "none" != plan["strategy"]["offload"]:
+        stakes.append(f"{plan['strategy']['offload']} on the host, over PCIe")
+    if plan["provenance"]["time"] != other["provenance"]["time"]:
+        stakes.append(f"a time that is {plan['provenance']['time']}, not {other['provenance']['time']}")
+    known = {warning["code"] for warning in other["warnings"]}
+    if warned := [warning["code"] for warning in plan["warnings"] if warning["code"] not in known]:
+        stakes.append(f"warned of {', '.join(warned)}")
+    return (
+        f"Over {describe(other['strategy'])}: {_difference(evaluator, plan, other)}, {_reason(plan, other)}; "
+        f"at stake: {'; '.join(stakes)}."
+    )
 
 
 def explain_briefly(evaluator: Evaluator, plans: Sequence[Answer], clusters: Sequence[int]) -> list[list[str]]:

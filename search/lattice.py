@@ -116,7 +116,7 @@ class Lattice:
     def can_offload(self, columns: Columns, kind: str) -> BoolColumn:
         """(n,) whether the framework has the kind of offload with the row's ZeRO stage, which it is kept for."""
         if kind == "none":
-            kept: BoolColumn = (_shard_ranks(columns) > 1) | (columns["zero_stage"] == min(self.axes.zero))
+            kept: BoolColumn = (_shard_ranks(columns) > 1) | (columns["zero_stage"] == _plain_stage(self.axes))
             return kept
         return np.isin(columns["zero_stage"], self.framework.offload_zero_stages.get(kind, ()))
 
@@ -151,6 +151,9 @@ def build_lattice(search: SearchProblem, cluster: Cluster, framework: Framework)
         # Layouts of layers are told apart by their place in the list.
         encoded = range(len(values)) if name == "layers_per_stage" else [encode(name, value) for value in values]
         columns = cross(columns, **{name: list(encoded)})
+    if axes.narrow_weight_stages:
+        narrow = np.isin(columns["zero_stage"], axes.narrow_weight_stages)
+        columns["parameter_dtype"] = np.where(narrow, code("parameter_dtype", "fp8"), MISSING)
     columns["stage_layers"] = -(-search.model.layers // columns["pipeline_parallel_size"])
     columns["framework"] = np.full(rows_of(columns), code("framework", framework.name))
     return Lattice(search, framework, axes, columns)
@@ -229,11 +232,16 @@ def _shard_ranks(columns: Columns) -> IntColumn:
     return ranks
 
 
+def _plain_stage(axes: Axes) -> int:
+    """The lowest ZeRO stage, of those with 8-bit weights where there are such."""
+    return min([stage for stage in axes.zero if stage in axes.narrow_weight_stages] or axes.zero)
+
+
 def _stages_of_one_rank(axes: Axes, framework: Framework) -> list[int]:
-    """The lowest ZeRO stage, and the lowest that each offload runs with."""
+    """The plain stage, and the lowest that each offload runs with."""
     offloads = (framework.offload_zero_stages.get(kind, ()) for kind, _ in axes.offload)
     fitting = [[stage for stage in axes.zero if stage in stages] for stages in offloads]
-    return [min(axes.zero), *(min(stages) for stages in fitting if stages)]
+    return [_plain_stage(axes), *(min(stages) for stages in fitting if stages)]
 
 
 def _with_domain_shards(columns: Columns, cluster: Cluster) -> Columns:

@@ -126,15 +126,16 @@ def _result(
     tight = rank(evaluator, join([swept.tight, *(part.take(part.tight) for part in tried)]), search.plans, tight=True)
     evaluated = swept.evaluated + sum(len(part) for part in tried)
     written = answers(evaluator, plans)
+    compared = None if current is None else compare(evaluator, current, written)
     rejected = sum((rejections(part, search.capacity_bytes) for part in tried), swept.rejected)
     # Of what surely does not fit the sweep knows the least that it can need only.
     nearest = swept.nearest if search.corrections is None or len(plans) else rescore(evaluator, swept.nearest)
     findings = Findings(written, evaluated, rejected, join([nearest, *(p.take(p.valid & ~p.fits) for p in tried)]))
     return SearchResult(
-        plans=with_explanations(written, explain(evaluator, written, plans.cluster.tolist(), evaluated)),
+        plans=with_explanations(written, explain(evaluator, written, plans.cluster.tolist(), evaluated, compared)),
         tight=_briefly(evaluator, tight, f"Tight: fits at even odds, not at confidence {search.memory_confidence:g}."),
         pareto=_briefly(evaluator, front, "On the front of step time against peak memory."),
-        current=None if current is None else compare(evaluator, current, written),
+        current=compared,
         space_size=swept.space_size,
         evaluated=evaluated,
         trials=len(study.trials),

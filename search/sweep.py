@@ -43,6 +43,7 @@ def sweep(evaluator: Evaluator, frameworks: Sequence[str], watch: Watch, report:
         for framework in FRAMEWORKS
         if framework.name in frameworks
     ]
+    evaluator.assumptions.update(dict.fromkeys(words for _, lattice in lattices for words in lattice.axes.assumptions))
     layouts = sum(len(lattice) for _, lattice in lattices)
     keeper = Keeper(evaluator)
     stopped_by: StoppedBy | None = None

@@ -55,6 +55,7 @@ DDP = Framework(
     merged_projections=False,
     casts_weights=True,  # torch.autocast
     keeps_fp32_masters=False,
+    requantised_zero_stages=(),
     copies_gradients_to_fp32=False,
     persistent_gradients=(),
     stage_2_shards_weights=False,

@@ -60,6 +60,7 @@ DEEPSPEED = Framework(
     merged_projections=False,
     casts_weights=False,
     keeps_fp32_masters=True,
+    requantised_zero_stages=(),
     copies_gradients_to_fp32=True,  # single_partition_of_fp32_groups
     persistent_gradients=(3,),  # stage3.py grad_partitions_flat_buffer
     stage_2_shards_weights=False,

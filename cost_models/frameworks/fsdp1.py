@@ -55,6 +55,7 @@ FSDP1 = Framework(
     merged_projections=False,
     casts_weights=False,  # MixedPrecision casts the shard
     keeps_fp32_masters=False,
+    requantised_zero_stages=(),
     copies_gradients_to_fp32=False,
     persistent_gradients=(),
     stage_2_shards_weights=True,  # SHARD_GRAD_OP

@@ -55,6 +55,7 @@ FSDP2 = Framework(
     merged_projections=False,
     casts_weights=False,  # MixedPrecisionPolicy casts the shard
     keeps_fp32_masters=False,
+    requantised_zero_stages=(),
     copies_gradients_to_fp32=False,
     persistent_gradients=(),  # zero_grad(set_to_none=True)
     stage_2_shards_weights=True,

@@ -60,6 +60,7 @@ MEGATRON_LM = Framework(
     merged_projections=True,  # linear_qkv, linear_fc1
     casts_weights=False,
     keeps_fp32_masters=True,
+    requantised_zero_stages=(1, 2, 3),  # --fp8-param-gather: DistributedOptimizer, Megatron-FSDP
     copies_gradients_to_fp32=True,  # Float16OptimizerWithFloat16Params
     persistent_gradients=(0, 1, 2, 3),  # ParamAndGradBuffer
     stage_2_shards_weights=False,

@@ -55,6 +55,7 @@ NANOTRON = Framework(
     merged_projections=False,
     casts_weights=False,
     keeps_fp32_masters=True,
+    requantised_zero_stages=(),
     copies_gradients_to_fp32=True,
     persistent_gradients=(0, 1),  # FP32GradientAccumulator
     stage_2_shards_weights=False,

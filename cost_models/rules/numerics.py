@@ -54,6 +54,19 @@ def _fp8_weights_say(view: View) -> str:
     return f"parameter_dtype fp8 needs precision fp8, not {view.value('precision')}"
 
 
+def _stale_weights(view: View) -> BoolColumn | bool:
+    # Nothing else writes what was learned into 8-bit weights: they would never change (Megatron-LM refuses it,
+    # training/arguments.py). Frozen ones need not.
+    writes = view.able(lambda framework: bool(framework.requantised_zero_stages))
+    stale = writes & ~view.allows("zero_stage", lambda framework: framework.requantised_zero_stages)
+    return view.workload.fine_tuning is None and view.table.is_choice("parameter_dtype", "fp8") & stale
+
+
+def _stale_weights_say(view: View) -> str:
+    stages = ", ".join(str(stage) for stage in view.framework.requantised_zero_stages)
+    return f"parameter_dtype fp8 needs zero_stage {stages} on {view.framework.name}, not {view.value('zero_stage')}"
+
+
 def _qlora(view: View) -> bool:
     return view.workload.fine_tuning is not None and view.workload.fine_tuning.method == "qlora"
 
@@ -140,6 +153,7 @@ NUMERICS: Final = (
     Rule("precision_unsupported_by_gpu", _recipe, _recipe_says),
     Rule("precision_unsupported_by_framework", _framework, _framework_says),
     Rule("precision_unsupported_by_framework", _fp8_weights, _fp8_weights_say),
+    Rule("precision_unsupported_by_framework", _stale_weights, _stale_weights_say),
     Rule("precision_unsupported_by_framework", _nf4, _nf4_says),
     Rule("precision_unsupported_by_framework", _unquantised, _unquantised_says),
     Rule("precision_unsupported_by_framework", _int8, _int8_says),

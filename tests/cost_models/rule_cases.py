@@ -424,6 +424,12 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
     ),
     (
         LLAMA,
+        {"framework": "megatron-lm", "precision": "fp8", "parameter_dtype": "fp8"},
+        "precision_unsupported_by_framework",
+        "parameter_dtype fp8 needs zero_stage 1, 2, 3 on megatron-lm, not 0",
+    ),
+    (
+        LLAMA,
         {"framework": "fsdp2", "parameter_dtype": "nf4"},
         "precision_unsupported_by_framework",
         "parameter_dtype nf4 needs fine_tuning with method qlora",

@@ -199,6 +199,11 @@ def test_current_is_scored_and_compared() -> None:
     assert result.current["strategy"]["tensor_parallel_size"] == 4
     saved = 1 - result.plans[0]["time"]["step_seconds"] / result.current["time"]["step_seconds"]
     assert result.current["gain"] == pytest.approx(saved)
+    against = result.plans[0]["explanation"][3]
+    assert against.startswith("Over megatron-lm TP4 DP2 ZeRO-0, micro-batch 1, full checkpointing")
+    assert "s less recompute" in against
+    needs = [one["memory"]["required_upper_gib"] for one in (result.plans[0], result.current)]
+    assert f"up to {needs[0]:.1f} instead of {needs[1]:.1f} of" in against
     assert saved > 0
 
 

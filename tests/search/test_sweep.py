@@ -182,3 +182,30 @@ def test_the_stages_that_a_sweep_looks_at_give_the_figures_of_all(search: Search
     for name in ("step_seconds", "peak_bytes", "required_upper_bytes", "needed_bytes"):
         np.testing.assert_allclose(getattr(found, name), getattr(whole, name), rtol=1e-12)
     assert (found.fits == whole.fits).all()
+
+
+def test_fp8_weights_are_never_worse_than_16_bit_ones() -> None:
+    """What the lattice leaves out: with precision fp8 it holds 8-bit weights only, where something writes them."""
+    narrow = {name: values for name, values in NARROW.items() if name != "zero_stage"}
+    search = small_search(
+        workload=Workload(4096, 32, precision="fp8"),
+        frameworks=("megatron-lm",),
+        space={**narrow, "zero_stage": (1, 3), "parameter_dtype": ("bf16", "fp8")},
+    )
+    both = brute_force(search)
+    wide = both.table.is_choice("parameter_dtype", "bf16")
+    assert wide.sum() * 2 == len(both)
+    assert (both.valid[wide] == both.valid[~wide]).all()
+    assert (both.step_seconds[~wide] <= both.step_seconds[wide])[both.valid[wide]].all()
+    assert (both.required_upper_bytes[~wide] <= both.required_upper_bytes[wide])[both.valid[wide]].all()
+
+
+@pytest.mark.parametrize(("zero_stages", "dtype"), [((0,), "bf16"), ((1, 3), "fp8")])
+def test_fp8_weights_where_the_optimizer_writes_them(zero_stages: tuple[int, ...], dtype: str) -> None:
+    search = small_search(
+        workload=Workload(4096, 32, precision="fp8"),
+        frameworks=("megatron-lm",),
+        space={**NARROW, "zero_stage": zero_stages, "data_parallel_size": (2, 4)},
+    )
+    best = swept(search).best
+    assert {best.table.row(row)["parameter_dtype"] for row in range(len(best))} == {dtype}
