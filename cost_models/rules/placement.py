@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -74,7 +75,21 @@ def _expert_crosses(view: View) -> BoolColumn:
 def _expert_crosses_says(view: View) -> str:
     return (
         f"expert_parallel_size {view.expert[0]} x expert_tensor_parallel_size {view.expert_tensor[0]} reaches beyond "
-        f"the {_link_domain(view)} GPUs that share a fast link: tokens travel to experts over a slower one"
+        f"the {_link_domain(view)} GPUs that share a fast link: tokens travel to experts over a slower one, "
+        f"{_copies_say(view)}"
+    )
+
+
+def _copies_say(view: View) -> str:
+    """Copies of a token that leave its domain, with experts chosen evenly: one for each expert in an all-to-all, one
+    for each domain with DeepEP or HybridEP, which forward it inside (arXiv 2412.19437, section 3.2.2)."""
+    mixture = next(block.experts for block in view.model.blocks if block.experts)
+    domains = -(-int(_expert_span(view)[0]) // _link_domain(view))
+    elsewhere, chosen = mixture.experts - mixture.experts // domains, mixture.experts_per_token
+    missed = math.comb(elsewhere, chosen) / math.comb(mixture.experts, chosen)
+    return (
+        f"{chosen * (1 - 1 / domains):.1f} copies of each in the all-to-all that is priced, "
+        f"{(domains - 1) * (1 - missed):.1f} with a dispatcher that sends one to each group of GPUs (DeepEP, HybridEP)"
     )
 
 
