@@ -21,8 +21,9 @@ from cost_models.resolve import resolve_strategies
 from cost_models.strategy import partial_columns
 from cost_models.workload import FineTuning, Workload
 from search import SearchProblem, run_search
+from search.describe import describe
 from search.evaluator import Evaluator
-from search.explain import describe, gain_and_risk
+from search.explain import gain_and_risk
 
 BRIDGE: Final = "NVIDIA-NeMo/Megatron-Bridge"
 BRIDGE_TABLES: Final = f"{BRIDGE} 0a25f911, docs/performance-summary-archive.md: degrees, tokens per second and GPU"

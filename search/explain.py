@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cost_models.cluster import Cluster
 from cost_models.units import JOULES_PER_KWH
-from search.alternatives import price_alternatives
+from search.alternatives import Priced, price_alternatives
+from search.candidates import Candidates, join
+from search.describe import describe
 from search.evaluator import Evaluator
+from search.grounds import grounds
+from search.sensitivity import Change, sensitivity
 
 COMPUTE: Final = ("forward", "backward", "recompute", "optimizer")
 MEMORY_BINDS: Final = 0.9
@@ -29,55 +34,67 @@ COMPARATIVES: Final = {
 Answer = Mapping[str, Any]
 
 
-def describe(strategy: Mapping[str, Any]) -> str:
-    """A strategy in one line, sizes of 1 left out."""
-    words = [str(strategy["framework"])]
-    for name, short in (
-        ("tensor_parallel_size", "TP"),
-        ("context_parallel_size", "CP"),
-        ("pipeline_parallel_size", "PP"),
-        ("virtual_pipeline_size", "VPP"),
-        ("expert_parallel_size", "EP"),
-        ("data_parallel_size", "DP"),
-    ):
-        if strategy[name] > 1:
-            words.append(f"{short}{strategy[name]}")
-    words.append(f"ZeRO-{strategy['zero_stage']}")
-    details = [f"micro-batch {strategy['micro_batch_size']}"]
-    if strategy["data_parallel_replicate_size"] > 1:
-        details.insert(0, f"{strategy['data_parallel_replicate_size']} replicas of the shards")
-    mode = strategy["activation_checkpointing"]
-    details.append("no checkpointing" if mode == "none" else f"{mode} checkpointing")
-    if mode == "full":
-        details[-1] += f" of {strategy['checkpointed_layers']} layers a stage"
-    if strategy["offload"] != "none":
-        details.append(f"offload of {strategy['offload']} ({strategy['offload_fraction']:.0%})")
-    chunks = strategy["layers_per_stage"]
-    if len(set(chunks)) > 1:
-        details.append(
-            f"{min(chunks)} to {max(chunks)} layers a chunk, {chunks[0]} on the first, {chunks[-1]} on the last"
-        )
-    return f"{' '.join(words)}, {', '.join(details)}"
+@dataclass(frozen=True)
+class Explanation:
+    """Of one plan."""
+
+    sentences: tuple[str, ...]
+    alternatives: tuple[Priced, ...] = ()
+    sensitivity: tuple[Change, ...] = ()
+    """Of the first plan."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What it adds to the answer of a plan."""
+        return {
+            "explanation": list(self.sentences),
+            "alternatives": [one.as_dict() for one in self.alternatives],
+            "sensitivity": [change.as_dict() for change in self.sensitivity],
+        }
 
 
-def explain(
-    evaluator: Evaluator, plans: Sequence[Answer], clusters: Sequence[int], evaluated: int, current: Answer | None
-) -> list[list[str]]:
-    """Sentences for each plan, best plan first; the first is set against what is run today."""
-    priced: dict[int, list[str]] = {}
+@dataclass(frozen=True)
+class Background:
+    """What plans are explained against."""
+
+    evaluator: Evaluator
+    others: Candidates
+    """Strategies that fit, the best of each family."""
+    evaluated: int
+    """Strategies that were scored."""
+    current: Answer | None
+    """What is run today."""
+
+
+def explain(plans: Candidates, written: Sequence[Answer], background: Background) -> list[Explanation]:
+    """Each plan, best plan first. `written`: their answers."""
+    if not len(plans):
+        return []
+    evaluator = background.evaluator
+    clusters = plans.cluster.tolist()
+    priced: dict[int, list[Priced]] = {}
+    nearby: list[Candidates] = []
     for cluster in sorted(set(clusters)):
         rows = [row for row, index in enumerate(clusters) if index == cluster]
-        sentences = price_alternatives(evaluator, cluster, [plans[row]["strategy"] for row in rows])
-        priced.update(zip(rows, sentences, strict=True))
+        found, scored = price_alternatives(evaluator, cluster, [written[row]["strategy"] for row in rows])
+        priced.update(zip(rows, found, strict=True))
+        nearby.append(scored)
+    changes = tuple(sensitivity(evaluator, plans, join([background.others, *nearby])))
+    values = [_value(evaluator, plan) for plan in written]
     return [
-        [
-            _standing(evaluator, plans, row, evaluated),
-            _time_bound(plan, evaluator.search.clusters[clusters[row]]),
-            _memory_bound(plan),
-            *(_against(evaluator, plan, current) if row == 0 else ()),
-            *priced[row],
-        ]
-        for row, plan in enumerate(plans)
+        Explanation(
+            sentences=(
+                _standing(evaluator, written, row, background.evaluated),
+                _time_bound(plan, evaluator.search.clusters[clusters[row]]),
+                _memory_bound(plan),
+                *(_against(evaluator, plan, background.current) if row == 0 else ()),
+                *(grounds(evaluator.search.problems[clusters[0]], written, values) if row == 0 else ()),
+                *(one.sentence for one in priced[row] if one.figures is not None),
+                *(change.sentence for change in changes if row == 0),
+            ),
+            alternatives=tuple(priced[row]),
+            sensitivity=changes if row == 0 else (),
+        )
+        for row, plan in enumerate(written)
     ]
 
 
@@ -108,10 +125,12 @@ def gain_and_risk(evaluator: Evaluator, plan: Answer, other: Answer) -> str:
     )
 
 
-def explain_briefly(evaluator: Evaluator, plans: Sequence[Answer], clusters: Sequence[int]) -> list[list[str]]:
-    """What binds each of them."""
+def explain_briefly(
+    evaluator: Evaluator, plans: Sequence[Answer], clusters: Sequence[int], mark: str
+) -> list[Explanation]:
+    """`mark`, and what binds each of them."""
     return [
-        [_time_bound(plan, evaluator.search.clusters[cluster]), _memory_bound(plan)]
+        Explanation((mark, _time_bound(plan, evaluator.search.clusters[cluster]), _memory_bound(plan)))
         for plan, cluster in zip(plans, clusters, strict=True)
     ]
 

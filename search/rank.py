@@ -10,6 +10,7 @@ import numpy as np
 from cost_models.strategy import IntColumn
 from search.candidates import Candidates, join
 from search.evaluator import Evaluator
+from search.explain import Explanation
 from search.swept import front_of
 
 RESCORED_ROWS: Final = 512
@@ -95,7 +96,7 @@ def answers(evaluator: Evaluator, candidates: Candidates) -> list[dict[str, Any]
 
 
 def with_explanations(
-    plans: Sequence[Mapping[str, Any]], explanations: Sequence[Sequence[str]]
+    plans: Sequence[Mapping[str, Any]], explanations: Sequence[Explanation]
 ) -> tuple[Mapping[str, Any], ...]:
-    """Plans, each with its sentences."""
-    return tuple({**plan, "explanation": list(sentences)} for plan, sentences in zip(plans, explanations, strict=True))
+    """Plans, each with what explains it."""
+    return tuple({**plan, **one.as_dict()} for plan, one in zip(plans, explanations, strict=True))

@@ -10,8 +10,8 @@ from cost_models.cluster import Cluster
 from cost_models.strategy import FRAMEWORKS as FRAMEWORK_NAMES
 from cost_models.units import GIB
 from cost_models.workload import FineTuning
+from search.describe import describe
 from search.evaluator import Evaluator
-from search.explain import describe
 from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
 from search.rank import rank
 from search.sweep import sweep

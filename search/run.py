@@ -8,7 +8,7 @@ from typing import Any, Final
 from search.candidates import Candidates, join
 from search.current import Current, compare, score_current
 from search.evaluator import Evaluator
-from search.explain import explain, explain_briefly
+from search.explain import Background, explain, explain_briefly
 from search.optuna_engine import Report, StudyOutcome, run_study
 from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
 from search.rank import answers, rank, rank_front, rescore, with_explanations
@@ -132,7 +132,9 @@ def _result(
     nearest = swept.nearest if search.corrections is None or len(plans) else rescore(evaluator, swept.nearest)
     findings = Findings(written, evaluated, rejected, join([nearest, *(p.take(p.valid & ~p.fits) for p in tried)]))
     return SearchResult(
-        plans=with_explanations(written, explain(evaluator, written, plans.cluster.tolist(), evaluated, compared)),
+        plans=with_explanations(
+            written, explain(plans, written, Background(evaluator, swept.families, evaluated, compared))
+        ),
         tight=_briefly(evaluator, tight, f"Tight: fits at even odds, not at confidence {search.memory_confidence:g}."),
         pareto=_briefly(evaluator, front, "On the front of step time against peak memory."),
         current=compared,
@@ -150,5 +152,4 @@ def _result(
 
 def _briefly(evaluator: Evaluator, candidates: Candidates, mark: str) -> tuple[Mapping[str, Any], ...]:
     written = answers(evaluator, candidates)
-    sentences = explain_briefly(evaluator, written, candidates.cluster.tolist())
-    return with_explanations(written, [[mark, *words] for words in sentences])
+    return with_explanations(written, explain_briefly(evaluator, written, candidates.cluster.tolist(), mark))

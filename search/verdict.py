@@ -12,8 +12,8 @@ import numpy as np
 
 from cost_models.units import GIB, SECONDS_PER_DAY
 from search.candidates import Candidates
+from search.describe import describe
 from search.evaluator import Evaluator
-from search.explain import describe
 from search.remedies import remedies
 from search.swept import Sweep
 from search.watch import Watch

@@ -11,7 +11,7 @@ from app.pagination import Cursor
 from app.schemas import examples
 from app.schemas.base import Degree, QueryModel, RequestModel, ResponseModel, Text
 from app.schemas.clusters import ClusterInput
-from app.schemas.estimates import Estimate, MemoryConfidence
+from app.schemas.estimates import Estimate, MemoryConfidence, ResolvedStrategy
 from app.schemas.models import ModelInput
 from app.schemas.strategies import Framework, Options, Strategy, StrategySpace
 from app.schemas.workloads import Workload
@@ -63,12 +63,51 @@ class SearchRequest(RequestModel):
     learned: bool | None = Field(None, description="Whether learned corrections apply; left out: true.")
 
 
+class Alternative(ResponseModel):
+    """One step away from a plan, by an estimate. Where it breaks a rule, the figures are null."""
+
+    change: str = Field(description="In words.")
+    fields: dict[str, Any] = Field(description="What the step changes, with the new values; others may follow.")
+    strategy: ResolvedStrategy
+    valid: bool
+    violations: list[str] = Field(description="Codes of the rules it breaks.")
+    step_seconds: float | None
+    relative: float | None = Field(description="Of the step time, over the plan's: 0.1 is 10 % slower.")
+    required_upper_gib: float | None
+    fits: bool | None
+    meets_deadline: bool | None
+    in_space: bool = Field(description="Whether `space` of the request allows it.")
+
+
+class ChangedBest(ResponseModel):
+    """The best of the strategies at hand under a change."""
+
+    rank: int | None = Field(description="Of it among the plans; null: it is not one of them.")
+    strategy: ResolvedStrategy
+    step_seconds: float
+    relative: float | None = Field(description="Of its step time, over the first plan's of today.")
+
+
+class Sensitivity(ResponseModel):
+    """What another cluster or load would change, asked of the plans and of what is one step away from them."""
+
+    change: str = Field(description="In words.")
+    name: str = Field(description="inter_node_bandwidth, intra_node_bandwidth, gpu_memory, nodes, expert_imbalance.")
+    value: float = Field(description="A factor; of nodes and expert_imbalance the new value.")
+    step_seconds: float | None = Field(description="Of the first plan; null: it does not fit then.")
+    relative: float | None = Field(description="Of its step time, over that of today.")
+    stays_first: bool
+    best: ChangedBest | None = Field(description="Null: nothing at hand fits.")
+
+
 class Plan(Estimate):
     """An Estimate that was ranked."""
 
     rank: int = Field(description="1 is the best.")
     nodes: int
     explanation: list[str] = Field(description="Why it wins, what binds it, what its nearest alternatives would cost.")
+    alternatives: list[Alternative] = Field([], description="One step in each direction, fastest first.")
+    sensitivity: list[Sensitivity] = Field([], description="Of the first plan; empty of others.")
 
 
 class SearchResult(ResponseModel):

@@ -49,11 +49,13 @@ def test_alternatives_are_one_step_away() -> None:
         "tensor parallel 8 instead of 4",
         "pipeline parallel 1 instead of 2",
         "pipeline parallel 4 instead of 2",
+        "context parallel 2 instead of 1",
         "micro-batch 1 instead of 2",
         "micro-batch 4 instead of 2",
         "no activation checkpointing",
         "full activation checkpointing",
         "ZeRO stage 0 instead of 1",
+        "ZeRO stage 2 instead of 1",
     ]
 
 
@@ -74,6 +76,7 @@ def test_an_alternative_recomputes_as_much_unless_that_is_what_changes() -> None
         "tensor parallel 8 instead of 4": (15, ["core_attn", "mlp"]),
         "pipeline parallel 1 instead of 2": (30, ["core_attn", "mlp"]),
         "pipeline parallel 4 instead of 2": (8, ["core_attn", "mlp"]),
+        "context parallel 2 instead of 1": (15, ["core_attn", "mlp"]),
         "micro-batch 2 instead of 1": (15, ["core_attn", "mlp"]),
         "no activation checkpointing": (0, []),
         "full activation checkpointing": (40, []),
@@ -86,14 +89,50 @@ def test_what_an_alternative_costs_is_a_real_estimate() -> None:
     evaluator = Evaluator(search)
     own = {"framework": "fsdp2", "micro_batch_size": 2, "activation_checkpointing": "selective"}
     strategy = evaluator.resolve_strategies(0, [own]).row(0)
-    (sentences,) = price_alternatives(evaluator, 0, [strategy])
-    sentence = next(s for s in sentences if "micro-batch 4 instead of 2" in s)
+    ((priced,), _) = price_alternatives(evaluator, 0, [strategy])
+    sentence = next(one.sentence for one in priced if "micro-batch 4 instead of 2" in one.sentence)
     scored = evaluator.evaluate_strategies(0, [own, {**own, "micro_batch_size": 4}])
     seconds = scored.step_seconds
     assert f"{seconds[1]:.3g} s a step" in sentence
     assert f"({(seconds[1] / seconds[0] - 1) * 100:+.1f} %)" in sentence
     assert f"needs up to {scored.required_upper_bytes[1] / GIB:.1f} of" in sentence
     assert ("does not fit" in sentence) == (not scored.fits[1])
+
+
+def test_steps_that_break_a_rule_are_named_with_it() -> None:
+    search = small_search("mixtral-8x7b", workload=Workload(sequence_length=4096, global_batch_size=8))
+    evaluator = Evaluator(search)
+    own = {"framework": "megatron-lm", "expert_parallel_size": 8, "zero_stage": 1}
+    ((*priced,),), scored = price_alternatives(evaluator, 0, [evaluator.resolve_strategies(0, [own]).row(0)])
+    found = {one.alternative.words: one.as_dict() for one in priced}
+    broken = {words: entry["violations"] for words, entry in found.items() if not entry["valid"]}
+    assert broken == {
+        "expert parallel 16 instead of 8": ["experts_not_divisible", "expert_group_not_divisible"],
+        "micro-batch 2 instead of 1": ["batch_not_divisible"],
+        "pipeline parallel 2 instead of 1": ["expert_group_not_divisible"],
+    }
+    for entry in found.values():
+        table = evaluator.resolve_strategies(0, [entry["strategy"]])
+        again = evaluator.evaluate(0, table)
+        assert bool(again.valid[0]) is entry["valid"]
+        assert entry["fields"].items() <= entry["strategy"].items()
+        if not entry["valid"]:
+            assert entry["step_seconds"] is entry["relative"] is entry["required_upper_gib"] is entry["fits"] is None
+            continue
+        assert entry["step_seconds"] == pytest.approx(again.step_seconds[0])
+        assert entry["required_upper_gib"] == pytest.approx(again.required_upper_bytes[0] / GIB)
+        assert entry["fits"] == again.fits[0]
+    assert len(scored) == len(found) - len(broken)
+
+
+def test_an_alternative_says_whether_the_space_allows_it() -> None:
+    search = small_search(space={"tensor_parallel_size": (1, 2)})
+    evaluator = Evaluator(search)
+    own = {"framework": "megatron-lm", "tensor_parallel_size": 2, "zero_stage": 1}
+    ((*priced,),), scored = price_alternatives(evaluator, 0, [evaluator.resolve_strategies(0, [own]).row(0)])
+    inside = {one.alternative.words: one.in_space for one in priced if one.alternative.fields[0].startswith("tensor")}
+    assert inside == {"tensor parallel 1 instead of 2": True, "tensor parallel 4 instead of 2": False}
+    assert set(scored.table.tensor_parallel_size) == {1, 2}
 
 
 def test_the_first_plan_says_why_it_wins_and_what_binds_it() -> None:
@@ -103,8 +142,8 @@ def test_the_first_plan_says_why_it_wins_and_what_binds_it() -> None:
     assert "than the next plan" in standing
     assert time_bound.startswith("Bound by ")
     assert re.search(r"up to \d+\.\d of \d+\.\d GiB", memory_bound)
-    assert len(others) >= 3
-    assert all(sentence.startswith("Alternative, ") for sentence in others)
+    assert sum(sentence.startswith("Alternative, ") for sentence in others) >= 3
+    assert others[0].startswith("Its step time rests on ")
     assert "than the first plan" in result.plans[1]["explanation"][0]
 
 
