@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Phase = Literal["lattice", "study", "ranking"]
@@ -59,6 +60,70 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class ClusterSize:
+    """One of the sizes that were asked for, and what it would take on it."""
+
+    nodes: int
+    gpus: int
+    fits: bool
+    """Whether any strategy does."""
+    meets_deadline: bool | None
+    """None: there is no deadline."""
+    rank: int | None
+    """Of its best strategy among the plans; None: it is none of them."""
+    strategy: Mapping[str, Any] | None
+    """The best that fits, else the one that misses by least; None: no strategy is valid."""
+    required_upper_gib: float | None
+    capacity_gib: float
+    step_seconds: float | None
+    """Of what fits, as all that follows."""
+    days: float | None
+    gpu_hours: float | None
+    usd: float | None
+    energy_kwh: float | None
+    notes: tuple[str, ...]
+    """What stands in its way, in sentences."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it does what was asked for."""
+        return self.fits and self.meets_deadline is not False
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Of one step."""
+        return math.inf if self.step_seconds is None else self.step_seconds * self.gpus
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, JSON-able."""
+        return {**asdict(self), "notes": list(self.notes)}
+
+
+@dataclass(frozen=True)
+class SizeComparison:
+    """All sizes in order of their nodes, and those to choose from, in nodes; None where no size will do."""
+
+    sizes: tuple[ClusterSize, ...] = ()
+    smallest: int | None = None
+    fastest: int | None = None
+    cheapest: int | None = None
+    """By GPU-hours, and so by dollars and energy too: the sizes are of one cluster."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Fields of a search's result, JSON-able."""
+        return {
+            "sizes": [size.as_dict() for size in self.sizes],
+            "smallest": self.smallest,
+            "fastest": self.fastest,
+            "cheapest": self.cheapest,
+        }
+
+    def of(self, nodes: int) -> ClusterSize:
+        """The size of so many nodes."""
+        return next(size for size in self.sizes if size.nodes == nodes)
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """The contract's "Search result"; plans are Estimates with `rank`, `nodes` and `explanation`."""
 
@@ -78,6 +143,8 @@ class SearchResult:
     rejected: Mapping[str, int]
     verdict: str
     assumptions: tuple[str, ...]
+    sizes: SizeComparison = field(default_factory=SizeComparison)
+    """What each cluster size would take."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values in the words of the contract, JSON-able."""
@@ -95,4 +162,5 @@ class SearchResult:
             "rejected": dict(self.rejected),
             "verdict": self.verdict,
             "assumptions": list(self.assumptions),
+            **self.sizes.as_dict(),
         }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from search.candidates import Candidates, join
+from search.cluster_sizes import choose_sizes, compare_sizes, sentences, with_choices
 from search.current import Current, compare, score_current
 from search.evaluator import Evaluator
 from search.explain import Background, explain, explain_briefly
@@ -119,14 +120,17 @@ def _result(
     acceptable = [part.take(part.acceptable) for part in (*own, *tried)]
     edge = [front_of(part) for part in (swept.front, *acceptable)]
     front = rank_front(evaluator, join(edge), PARETO_POINTS)
+    choices = choose_sizes(evaluator, swept, (*own, *tried))
     if search.objective == "pareto":
         plans = rank_front(evaluator, join(edge), search.plans)
     else:
         plans = rank(evaluator, join([swept.best, *acceptable]), search.plans)
+        plans = with_choices(evaluator, plans, choices, search.plans)
     tight = rank(evaluator, join([swept.tight, *(part.take(part.tight) for part in tried)]), search.plans, tight=True)
     evaluated = swept.evaluated + sum(len(part) for part in tried)
     written = answers(evaluator, plans)
     compared = None if current is None else compare(evaluator, current, written)
+    sizes = compare_sizes(evaluator, swept, choices, written)
     rejected = sum((rejections(part, search.capacity_bytes) for part in tried), swept.rejected)
     # Of what surely does not fit the sweep knows the least that it can need only.
     nearest = swept.nearest if search.corrections is None or len(plans) else rescore(evaluator, swept.nearest)
@@ -138,6 +142,7 @@ def _result(
         tight=_briefly(evaluator, tight, f"Tight: fits at even odds, not at confidence {search.memory_confidence:g}."),
         pareto=_briefly(evaluator, front, "On the front of step time against peak memory."),
         current=compared,
+        sizes=sizes,
         space_size=swept.space_size,
         evaluated=evaluated,
         trials=len(study.trials),
@@ -145,7 +150,7 @@ def _result(
         elapsed_seconds=watch.elapsed_seconds(),
         memory_model_version=None if search.corrections is None else search.corrections.version,
         rejected={reason: rejected[reason] for reason in sorted(rejected)},
-        verdict=verdict(evaluator, swept, findings, watch),
+        verdict=" ".join([verdict(evaluator, swept, findings, watch), *sentences(search, sizes)]),
         assumptions=tuple(evaluator.assumptions),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +18,7 @@ from search.evaluator import Evaluator
 from search.lattice import BLOCK_ROWS, Columns, Lattice, blocks, build_lattice, keep, rows_of
 from search.result import Progress, StoppedBy
 from search.space import allows
-from search.swept import NEAREST, Keeper, Sweep
+from search.swept import NEAREST, Keeper, Sweep, merge
 from search.watch import Watch
 
 LEANEST_SLACK: Final = 1.05
@@ -35,26 +36,46 @@ def sweep(evaluator: Evaluator, frameworks: Sequence[str], watch: Watch, report:
     Ruled out without a score of their own are candidates whose leanest relative (all recomputed, all offloaded, the
     smallest micro-batch) does not fit at even odds, with the least that corrections can make of its figures; and,
     except where the objective is the front, offloads and partly recomputed stages of what fits without, which only take
-    longer.
+    longer. Lattices take turns of a block each, so that where the time ends early each of them had its share.
     """
+    clusters = evaluator.search.clusters
+    keepers = [Keeper(evaluator) for _ in clusters]
     lattices = [
-        (index, build_lattice(evaluator.search, cluster, framework))
-        for index, cluster in enumerate(evaluator.search.clusters)
+        _LatticeSweep(evaluator, keepers[index], index, build_lattice(evaluator.search, cluster, framework))
+        for index, cluster in enumerate(clusters)
         for framework in FRAMEWORKS
         if framework.name in frameworks
     ]
-    evaluator.assumptions.update(dict.fromkeys(words for _, lattice in lattices for words in lattice.axes.assumptions))
-    layouts = sum(len(lattice) for _, lattice in lattices)
-    keeper = Keeper(evaluator)
-    stopped_by: StoppedBy | None = None
-    for index, lattice in lattices:
-        stopped_by = _LatticeSweep(evaluator, keeper, index, lattice).run(watch)
-        keeper.time_pending()
-        if stopped_by is not None:
-            break
-        keeper.layouts += len(lattice)
-        report(Progress("lattice", keeper.layouts, layouts, 0, keeper.best_step_seconds()))
-    return keeper.sweep(sum(lattice.axes.combinations for _, lattice in lattices), stopped_by)
+    evaluator.assumptions.update(dict.fromkeys(words for one in lattices for words in one.lattice.axes.assumptions))
+    stopped_by = _take_turns(lattices, watch, report)
+    unfinished = {one.cluster for one in lattices if not one.finished}
+    combinations = Counter[int]()
+    for one in lattices:
+        combinations[one.cluster] += one.lattice.axes.combinations
+    return merge(
+        [
+            keeper.sweep(combinations[index], stopped_by if index in unfinished else None)
+            for index, keeper in enumerate(keepers)
+        ]
+    )
+
+
+def _take_turns(
+    lattices: Sequence[_LatticeSweep], watch: Watch, report: Callable[[Progress], None]
+) -> StoppedBy | None:
+    """Score a block of each, again and again, until all are through or the time ends."""
+    layouts = sum(len(one.lattice) for one in lattices)
+    done = 0
+    while waiting := [one for one in lattices if not one.finished]:
+        for one in waiting:
+            if stopped_by := watch.stopped_by():
+                return stopped_by
+            one.take_turn()
+            if one.finished:
+                done += len(one.lattice)
+                found = [other.keeper.best_step_seconds() for other in lattices]
+                report(Progress("lattice", done, layouts, 0, min((s for s in found if s is not None), default=None)))
+    return None
 
 
 @dataclass(frozen=True)
@@ -75,16 +96,22 @@ class _LatticeSweep:
         self.cluster, self.lattice = cluster, lattice
         self.wants_front = evaluator.search.objective == "pareto"
         self.corrected = evaluator.search.corrections is not None
+        self.finished = False
+        self._turns = self._blocks()
 
-    def run(self, watch: Watch) -> StoppedBy | None:
-        """Score it; say why not all of it could be."""
+    def take_turn(self) -> None:
+        """Score the next block; the last one finishes the lattice."""
+        if (rows := next(self._turns, None)) is not None:
+            self._score(rows)
+        else:
+            self.keeper.time_pending()
+            self.finished = True
+
+    def _blocks(self) -> Iterator[Columns]:
+        """Rows that are possible, so many at a time."""
         size = BLOCK_ROWS // len(self.lattice.axes.checkpointing)
         for layouts in self.lattice.layout_blocks():
-            for rows in blocks(self.lattice.with_micro_batches(self._possible_layouts(layouts)), size):
-                if stopped_by := watch.stopped_by():
-                    return stopped_by
-                self._score(rows)
-        return watch.stopped_by()
+            yield from blocks(self.lattice.with_micro_batches(self._possible_layouts(layouts)), size)
 
     def _possible_layouts(self, layouts: Columns) -> Columns:
         """Layouts that are possible with their smallest micro-batch."""

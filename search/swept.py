@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,6 +48,8 @@ class Sweep:
     rejected: Counter[str]
     stopped_by: StoppedBy | None
     """Why not all of the lattice was scored; None: it was."""
+    of_sizes: tuple[Sweep, ...] = ()
+    """The same of each cluster size alone, in the order of `SearchProblem.clusters`."""
 
     @property
     def best_step_seconds(self) -> float | None:
@@ -55,13 +58,12 @@ class Sweep:
 
 
 class Keeper:
-    """What is kept of the blocks seen so far.
+    """What is kept of the blocks seen so far of one cluster size.
 
     Time is asked of what fits only, of many blocks in one call: a call costs as much as some thousands of rows.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
-        self.layouts = 0
         self.evaluated = 0
         self.rejected: Counter[str] = Counter()
         self._evaluator = evaluator
@@ -123,6 +125,7 @@ class Keeper:
 
     def sweep(self, space_size: int, stopped_by: StoppedBy | None) -> Sweep:
         """All that was kept."""
+        self.time_pending()
         return Sweep(
             best=self._best,
             families=self._families.take(self._families.order()),
@@ -135,6 +138,25 @@ class Keeper:
             rejected=self.rejected,
             stopped_by=stopped_by,
         )
+
+
+def merge(sizes: Sequence[Sweep]) -> Sweep:
+    """Sweeps of the cluster sizes as one: the best of all of them."""
+    nearest = join([size.nearest for size in sizes])
+    families = join([size.families for size in sizes])
+    return Sweep(
+        best=_first(join([size.best for size in sizes]), SHORTLIST),
+        families=families.take(families.order()),
+        front=front_of(join([size.front for size in sizes])),
+        tight=_first(join([size.tight for size in sizes]), NEAREST),
+        late=_first(join([size.late for size in sizes]), NEAREST),
+        nearest=nearest.take(np.argsort(nearest.needed_bytes, kind="stable")[:NEAREST]),
+        space_size=sum(size.space_size for size in sizes),
+        evaluated=sum(size.evaluated for size in sizes),
+        rejected=sum((size.rejected for size in sizes), Counter[str]()),
+        stopped_by=next((size.stopped_by for size in sizes if size.stopped_by), None),
+        of_sizes=tuple(sizes),
+    )
 
 
 def rejections(candidates: Candidates, capacity_bytes: float) -> Counter[str]:

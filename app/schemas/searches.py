@@ -110,6 +110,27 @@ class Plan(Estimate):
     sensitivity: list[Sensitivity] = Field([], description="Of the first plan; empty of others.")
 
 
+class ClusterSize(ResponseModel):
+    """One of the cluster sizes that were searched, with the figures of its best strategy."""
+
+    nodes: int
+    gpus: int
+    fits: bool = Field(description="Whether any strategy does.")
+    meets_deadline: bool | None = Field(description="Null: there is no deadline.")
+    rank: int | None = Field(description="Of its best strategy in `plans`; null: it is not among them.")
+    strategy: Strategy | None = Field(
+        description="The best that fits; where none does, the one that misses by least; null: none is valid."
+    )
+    required_upper_gib: float | None
+    capacity_gib: float
+    step_seconds: float | None = Field(description="Null where nothing fits, as all that follows.")
+    days: float | None = Field(description="For `training_tokens`, as all that follows; null without them.")
+    gpu_hours: float | None
+    usd: float | None = Field(description="Null without a price.")
+    energy_kwh: float | None = Field(description="Of the GPUs at rated power.")
+    notes: list[str] = Field(description="What stands in the way of this size.")
+
+
 class SearchResult(ResponseModel):
     """What a search found."""
 
@@ -126,6 +147,12 @@ class SearchResult(ResponseModel):
     rejected: dict[str, int] = Field(description="How many strategies broke each rule, by code.")
     verdict: str | None = Field(description="Where nothing fits: by how much, and what would make it fit.")
     assumptions: list[str] = Field(description="Every default that was used.")
+    sizes: list[ClusterSize] = Field([], description="Every cluster size of `nodes_options`, fewest nodes first.")
+    smallest: int | None = Field(
+        None, description="Nodes of the smallest size on which something fits and meets the deadline; null: none does."
+    )
+    fastest: int | None = Field(None, description="Of those, nodes of the size with the shortest step.")
+    cheapest: int | None = Field(None, description="Of those, nodes of the size with the fewest GPU-hours (and USD).")
 
 
 class Progress(ResponseModel):
