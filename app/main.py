@@ -33,6 +33,7 @@ refused; every default that was used is listed in `assumptions`. Errors are `app
 TAGS: Final = [
     {"name": "searches", "description": "Search plans in the background."},
     {"name": "estimates", "description": "Score strategies that you name."},
+    {"name": "strategies", "description": "Read launch files and configs that are in use."},
     {"name": "runs", "description": "Log measured runs: the service learns from them."},
     {"name": "memory-models", "description": "What was learned from runs: versions, their errors, which one serves."},
     {"name": "advice", "description": "What to change of a run, from what was measured of it."},

@@ -203,3 +203,16 @@ PROBLEM: Final[dict[str, Any]] = {
     "instance": "/v1/searches",
     "errors": [{"loc": ["body", "cluster", "gpu"], "code": "unknown_gpu", "message": "unknown GPU"}],
 }
+PARSE_DEEPSPEED: Final[dict[str, Any]] = {
+    "format": "deepspeed",
+    "content": '{"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}}',
+    "cluster": {"preset": "dgx-h100", "nodes": 1},
+}
+PARSE_MEGATRON: Final[dict[str, Any]] = {
+    "format": "megatron-lm",
+    "content": "torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py --num-layers 80 --hidden-size 8192 "
+    "--num-attention-heads 64 --group-query-attention --num-query-groups 8 --swiglu --ffn-hidden-size 28672 "
+    "--vocab-size 128256 --seq-length 8192 --tensor-model-parallel-size 8 --sequence-parallel "
+    "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 5 --micro-batch-size 1 "
+    "--global-batch-size 128 --bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+}

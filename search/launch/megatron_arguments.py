@@ -127,11 +127,13 @@ def _pipeline(job: LaunchJob) -> Options:
 
 def _experts(job: LaunchJob) -> Options:
     strategy = job.strategy
+    tensor = option("--expert-tensor-parallel-size", strategy["expert_tensor_parallel_size"])
     if not any(block.experts for block in job.model.blocks):
-        return {}
+        # Without experts it splits nothing, but is the tensor size unless it is given.
+        return {} if strategy["expert_tensor_parallel_size"] == strategy["tensor_parallel_size"] else tensor
     arguments = {
         **option("--expert-model-parallel-size", strategy["expert_parallel_size"]),
-        **option("--expert-tensor-parallel-size", strategy["expert_tensor_parallel_size"]),
+        **tensor,
         **option("--moe-token-dispatcher-type", "alltoall"),
         **option("--moe-router-load-balancing-type", "aux_loss"),
         **option("--moe-aux-loss-coeff", 0.01),

@@ -104,8 +104,7 @@ def _experts(job: LaunchJob) -> Refusals:
     mixtures = [block.experts for block in job.model.blocks if block.experts]
     tensor = strategy["expert_tensor_parallel_size"]
     if not mixtures:
-        default = tensor in (1, strategy["tensor_parallel_size"])
-        return {} if default else {"expert_tensor_parallel_size": f"{job.model.name} has no experts to split"}
+        return {}
     refusals: Refusals = {}
     if strategy["precision"] == "fp16" and strategy["expert_parallel_size"] > 1:
         refusals["precision"] = "expert parallelism does not run in fp16"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from cost_models.errors import InvalidInput
@@ -25,6 +25,8 @@ class Parsed:
     workload: Mapping[str, Any]
     unmapped: tuple[str, ...]
     """Keys of the file that no field stands for."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """The contract's `architecture`, where the file describes one."""
 
 
 class Keys:

@@ -46,7 +46,9 @@ def test_every_field_of_a_request_is_described(http_app: FastAPI) -> None:
     assert bare == []
 
 
-@pytest.mark.parametrize("path", ["/v1/searches", "/v1/estimates", "/v1/models/inspect", "/v1/advice/micro-batch"])
+@pytest.mark.parametrize(
+    "path", ["/v1/searches", "/v1/estimates", "/v1/strategies/parse", "/v1/models/inspect", "/v1/advice/micro-batch"]
+)
 def test_examples_succeed_as_they_stand(client: TestClient, http_app: FastAPI, path: str) -> None:
     schema = http_app.openapi()
     body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]

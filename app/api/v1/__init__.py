@@ -15,9 +15,22 @@ from app.api.v1 import (
     run_imports,
     runs,
     searches,
+    strategies,
 )
 
 router = APIRouter()
 # Each part names its whole prefix, so that its routes know their full path: metrics are labelled with it.
-for part in (searches, launch, estimates, run_imports, runs, memory_models, advice, memory_snapshots, models, catalog):
+for part in (
+    searches,
+    launch,
+    estimates,
+    strategies,
+    run_imports,
+    runs,
+    memory_models,
+    advice,
+    memory_snapshots,
+    models,
+    catalog,
+):
     router.include_router(part.router)
