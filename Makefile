@@ -27,6 +27,7 @@ lint: install
 
 bench: install
 	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.service_speed
 
 # Errors on published runs; RUNS=file.jsonl for RunRecords of one's own.
 validate: install

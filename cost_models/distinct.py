@@ -11,6 +11,9 @@ from cost_models.strategy import Column, IntColumn
 
 LOOKUP_ROWS: Final = 32
 """Keys below this many times the rows are numbered through a table of all possible ones; larger ones by sorting."""
+WIDE_COLUMN: Final = 32
+"""Values from the lowest to the highest of a column above which it is numbered by itself first: most are powers of two
+and few, and without the gaps between them the key stays small enough for the table."""
 LARGEST_KEY: Final = 2**62
 
 
@@ -25,6 +28,9 @@ def distinct_rows(columns: Sequence[Column]) -> tuple[IntColumn, IntColumn]:
         if low == high:
             continue
         values, low, radix = _integers(column, low, high)
+        if WIDE_COLUMN < radix <= lookup:
+            values, radix = _number(values - low, radix)
+            low = 0
         if size <= lookup < size * radix or size * radix > LARGEST_KEY:
             key, size = _number(key, size)
         if size * radix > LARGEST_KEY:

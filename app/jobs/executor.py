@@ -57,6 +57,10 @@ class JobExecutor:
                 # Nothing can be written down now. The lease runs out, and the job is tried again.
                 log.exception("job_abandoned")
 
+    def prepare(self) -> None:
+        """Do ahead what the first search would wait for."""
+        self._searches.prepare()
+
     def stop(self) -> None:
         """End the job that runs, and take no other."""
         self._stop.set()

@@ -112,6 +112,7 @@ class _Sweep:
 
     def run(self) -> None:
         """Until stopped."""
+        self._try(self.executor.prepare)
         self._try(self._look_at_start)
         # Not at once: after an outage of the database every lease looks silent, and its worker is about to renew it.
         wait_seconds = self.lease_seconds

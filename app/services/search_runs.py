@@ -48,6 +48,10 @@ class SearchRunner:
         self._solve = solve
         self._serving = ServingModel(database)
 
+    def prepare(self) -> None:
+        """Load what serves now, before the first search asks for it: scikit-learn alone takes a second."""
+        self._serving.current()
+
     def run(self, search_id: str, job: HeldJob) -> None:
         """Run a search to its end, or until the job is no longer ours. Raises LeaseLost and DATABASE_AWAY only: after
         these the lease decides who tries again."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from cost_models.frameworks import FRAMEWORKS
@@ -10,15 +12,13 @@ from cost_models.strategy import BoolColumn, FloatColumn, StrategyTable, dtype_b
 
 def flag(table: StrategyTable, name: str) -> BoolColumn:
     """A yes/no field of `Framework`, (n,)."""
-    values = np.array([bool(getattr(framework, name)) for framework in FRAMEWORKS])
-    result: BoolColumn = values[table.framework]
+    result: BoolColumn = _flags(name).take(table.framework)
     return result
 
 
 def number(table: StrategyTable, name: str) -> FloatColumn:
     """A numeric field of `Framework`, (n,)."""
-    values = np.array([float(getattr(framework, name)) for framework in FRAMEWORKS])
-    result: FloatColumn = values[table.framework]
+    result: FloatColumn = _numbers(name).take(table.framework)
     return result
 
 
@@ -27,6 +27,16 @@ def stage_flags(table: StrategyTable, name: str) -> BoolColumn:
     lookup = np.array([[stage in getattr(framework, name) for stage in range(4)] for framework in FRAMEWORKS])
     result: BoolColumn = lookup[table.framework, table.zero_stage]
     return result
+
+
+@cache
+def _flags(name: str) -> BoolColumn:
+    return np.array([bool(getattr(framework, name)) for framework in FRAMEWORKS])
+
+
+@cache
+def _numbers(name: str) -> FloatColumn:
+    return np.array([float(getattr(framework, name)) for framework in FRAMEWORKS])
 
 
 def stored_bytes(table: StrategyTable) -> FloatColumn:

@@ -116,7 +116,8 @@ class View:
         """Where a choice (or a ZeRO stage) is among those that each row's framework allows."""
         choices = CHOICES.get(field, range(4))
         able = np.array([[choice in allowed(framework) for choice in choices] for framework in FRAMEWORKS])
-        where: BoolColumn = able[self.table.framework, getattr(self.table, field)]
+        # One index into the flat table: half the time of two into its rows and columns.
+        where: BoolColumn = able.ravel().take(self.table.framework * able.shape[1] + getattr(self.table, field))
         return where
 
     # Of the first row, for messages.
