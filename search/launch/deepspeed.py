@@ -7,7 +7,16 @@ from typing import Final
 
 from search.launch.deepspeed_config import config_file, config_notes, config_refusals
 from search.launch.environment import environment, reasons
-from search.launch.hf_settings import ARGUMENTS, NOTES, SCRIPT_PATH, model_refusals, script_files, template
+from search.launch.hf_settings import (
+    ARGUMENTS,
+    NOTES,
+    SCRIPT_PATH,
+    model_refusals,
+    script_files,
+    script_refusals,
+    step_words,
+    template,
+)
 from search.launch.job import LaunchFile, LaunchFiles, LaunchJob
 from search.launch.refusals import refuse
 from search.launch.rendezvous import slurm_script, start, torchrun
@@ -34,7 +43,7 @@ def write(job: LaunchJob) -> LaunchFiles:
     Raises:
         NotExpressible: DeepSpeed has no setting for some fields, each named.
     """
-    refuse(TARGET, config_refusals(job), script_refusals(job), model_refusals(job))
+    refuse(TARGET, config_refusals(job), engine_refusals(job), script_refusals(job), model_refusals(job))
     staged = job.strategy["pipeline_parallel_size"] > 1
     files = [config_file(job)]
     if staged:
@@ -56,19 +65,12 @@ def write(job: LaunchJob) -> LaunchFiles:
     )
 
 
-def step_words(job: LaunchJob) -> tuple[str, ...]:
-    """The number of steps is the plan's where it has one."""
-    return () if job.workload.training_tokens is not None else ("--steps", "${STEPS:?number of optimizer steps}")
-
-
-def script_refusals(job: LaunchJob) -> dict[str, str]:
+def engine_refusals(job: LaunchJob) -> dict[str, str]:
     """What the engine could do and the script, or a pipeline of one's own layers, does not."""
     strategy, workload = job.strategy, job.workload
     found = {}
     if strategy["checkpoint_loading"] == "rank0":
         found["checkpoint_loading"] = "every rank reads the checkpoint itself, whole or its part"
-    if strategy["offload"] == "activations" and strategy["activation_checkpointing"] == "full":
-        found["offload"] = "inputs of recomputed layers stay on the device (torch.utils.checkpoint keeps them itself)"
     if strategy["pipeline_parallel_size"] > 1:
         if workload.fine_tuning is not None:
             found["fine_tuning"] = _PARTIAL

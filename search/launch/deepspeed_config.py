@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from search.launch.hf_settings import STORED
@@ -106,12 +107,16 @@ def _offload(job: LaunchJob) -> dict[str, str]:
     return {}
 
 
-def config_file(job: LaunchJob) -> LaunchFile:
-    """`ds_config.json` with every value stated."""
-    return LaunchFile(CONFIG_PATH, json.dumps(config(job), indent=2) + "\n")
+AUTO: Final[Mapping[str, Any]] = {"lr": "auto"}
+"""Transformers and Accelerate put the learning rate of their own arguments there."""
 
 
-def config(job: LaunchJob) -> dict[str, Any]:
+def config_file(job: LaunchJob, parameters: Mapping[str, Any] = MappingProxyType({})) -> LaunchFile:
+    """`ds_config.json` with every value stated; `parameters` of the optimizer besides the plan's."""
+    return LaunchFile(CONFIG_PATH, json.dumps(config(job, parameters), indent=2) + "\n")
+
+
+def config(job: LaunchJob, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """The keys of `ds_config.json`; the learning rate is the script's."""
     strategy = job.strategy
     return {
@@ -121,7 +126,7 @@ def config(job: LaunchJob) -> dict[str, Any]:
         "gradient_clipping": GRADIENT_CLIPPING,
         "steps_per_print": 10,
         **_precision(strategy),
-        **_optimizer(job),
+        **_optimizer(job, parameters),
         "zero_optimization": _zero(strategy),
         **_parallelism(strategy),
         **_recomputation(strategy),
@@ -141,13 +146,13 @@ def _precision(strategy: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _optimizer(job: LaunchJob) -> dict[str, Any]:
+def _optimizer(job: LaunchJob, more: Mapping[str, Any]) -> dict[str, Any]:
     optimizer = job.workload.optimizer
     untested = {} if optimizer in OWN_OPTIMIZERS else {"zero_allow_untested_optimizer": True}
     if optimizer not in OPTIMIZERS:
         return untested
     name, parameters = OPTIMIZERS[optimizer]
-    return {"optimizer": {"type": name, "params": dict(parameters)}, **untested}
+    return {"optimizer": {"type": name, "params": {**parameters, **more}}, **untested}
 
 
 def _zero(strategy: Mapping[str, Any]) -> dict[str, Any]:

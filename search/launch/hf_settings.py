@@ -27,6 +27,8 @@ SAVED_MODULES: Final = {"embedding": "embed_tokens", "head": "lm_head"}
 MASKED: Final = ("bert", "roberta")
 STORED: Final = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp32": "fp32"}
 """precision → dtype of weights that are stored in what they are computed in."""
+FP32_ADAPTERS: Final = ("ddp",)
+"""Frameworks whose adapters stay in PEFT's fp32; ZeRO and FSDP want weights of one dtype together."""
 NOTES: Final = (
     "MODEL is a folder (or name) with the planned model's config.json and weights, DATA a file of token ids (uint32, "
     "one after another), LEARNING_RATE the highest learning rate.",
@@ -59,6 +61,19 @@ def attention(job: LaunchJob) -> str:
     return ATTENTION[job.workload.attention]
 
 
+def script_refusals(job: LaunchJob) -> dict[str, str]:
+    """Host memory for activations: layers keep what autograd saves there, recomputed ones save nothing that could."""
+    strategy = job.strategy
+    if strategy["offload"] == "activations" and strategy["activation_checkpointing"] == "full":
+        return {"offload": "inputs of recomputed layers stay on the device (torch.utils.checkpoint keeps them itself)"}
+    return {}
+
+
+def step_words(job: LaunchJob) -> tuple[str, ...]:
+    """The number of steps is the plan's where it has one."""
+    return () if job.workload.training_tokens is not None else ("--steps", "${STEPS:?number of optimizer steps}")
+
+
 def adapters(job: LaunchJob) -> dict[str, Any] | None:
     """Arguments of PEFT's LoraConfig, and whether the frozen weights are NF4."""
     tuning = job.workload.fine_tuning
@@ -66,6 +81,7 @@ def adapters(job: LaunchJob) -> dict[str, Any] | None:
         return None
     return {
         "nf4": tuning.method == "qlora",
+        "fp32": job.strategy["framework"] in FP32_ADAPTERS,
         "r": tuning.rank,
         "target_modules": LORA_TARGETS[tuning.target],
         "modules_to_save": [SAVED_MODULES[name] for name in tuning.modules_to_save],
@@ -103,6 +119,7 @@ def settings(job: LaunchJob) -> dict[str, Any]:
         "checkpoint_loading": strategy["checkpoint_loading"],
         "checkpoint_saving": strategy["checkpoint_saving"],
         "context_parallel_size": strategy["context_parallel_size"],
+        "tensor_parallel_size": strategy["tensor_parallel_size"],
         "adapters": adapters(job),
     }
 

@@ -7,12 +7,13 @@ from typing import Final
 
 from cost_models.errors import InvalidInput
 from cost_models.frameworks import FRAMEWORKS
-from search.launch import deepspeed, megatron_lm
+from search.launch import accelerate, deepspeed, megatron_lm
 from search.launch.job import LaunchFiles, LaunchJob
 
 WRITERS: Final[Mapping[str, Callable[[LaunchJob], LaunchFiles]]] = {
     megatron_lm.TARGET: megatron_lm.write,
     deepspeed.TARGET: deepspeed.write,
+    accelerate.TARGET: accelerate.write,
 }
 """By target; one that several frameworks have tells them apart itself."""
 TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
