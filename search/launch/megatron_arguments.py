@@ -136,13 +136,13 @@ def _experts(job: LaunchJob) -> Options:
         **tensor,
         **option("--moe-token-dispatcher-type", "alltoall"),
         **option("--moe-router-load-balancing-type", "aux_loss"),
+        **option("--moe-router-dtype", "fp32"),
         **option("--moe-aux-loss-coeff", 0.01),
         **flag("--moe-permute-fusion"),
     }
     # Its grouped kernels multiply in bf16 (or in fp8 and fp4 beneath it).
     grouped = {} if strategy["precision"] in ("fp16", "fp32") else flag("--moe-grouped-gemm")
-    padded = flag("--moe-router-padding-for-fp8") if strategy["precision"] == "fp8" else {}
-    return {**arguments, **grouped, **padded}
+    return {**arguments, **grouped}
 
 
 def _data_parallelism(job: LaunchJob) -> Options:
@@ -276,15 +276,11 @@ def _kernels(job: LaunchJob) -> Options:
         fused = option("--cross-entropy-fusion-impl", "te")
         arguments = {**arguments, **flag("--cross-entropy-loss-fusion"), **fused}
     if strategy["cuda_graphs"]:
-        # Experts are chosen at run time: only attention is captured there.
-        whole = not any(block.experts for block in job.model.blocks)
-        graph = ("local", "full") if whole else ("transformer_engine", "attn")
-        arguments = {
-            **arguments,
-            **option("--cuda-graph-impl", graph[0]),
-            **option("--cuda-graph-scope", graph[1]),
-            **flag("--te-rng-tracker"),
-        }
+        # Whole layers; experts are chosen at run time: only attention is captured beside them.
+        experts = any(block.experts for block in job.model.blocks)
+        attention = option("--cuda-graph-scope", "attn") if experts else {}
+        kind = option("--cuda-graph-impl", "transformer_engine" if experts else "local")
+        arguments = {**arguments, **kind, **attention, **flag("--te-rng-tracker")}
     return arguments
 
 

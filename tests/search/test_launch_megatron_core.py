@@ -1,0 +1,44 @@
+"""Megatron-Core's own config classes take what is written for them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.launch.megatron_lm import arguments
+from tests.search.test_launch_megatron import JOBS, RECORDED
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-frameworks" / "bin" / "python"
+SCRIPT = ROOT / "tests" / "launch_parsers" / "check_megatron_core.py"
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, dict[str, Any]]:
+    """What the classes say of every job, by name."""
+    if not PYTHON.exists():
+        pytest.skip(f"{PYTHON.relative_to(ROOT)} is not there: make frameworks")
+    options = [{name: list(values) for name, values in arguments(job).items()} for job in JOBS.values()]
+    asked = [{"options": each, "kinds": {name: RECORDED["options"][name] for name in each}} for each in options]
+    run = subprocess.run([PYTHON, SCRIPT], input=json.dumps(asked), capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-4000:]
+    return dict(zip(JOBS, json.loads(run.stdout), strict=True))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_classes_take_the_plan_and_see_it_as_planned(described: dict[str, dict[str, Any]], name: str) -> None:
+    strategy, said = JOBS[name].strategy, described[name]
+    assert said["version"] == "0.16.1"
+    chunks = strategy["layers_per_stage"]
+    assert said["layers"] == (chunks if len(set(chunks)) > 1 else None)
+    assert (said["virtual"] or 1) == strategy["virtual_pipeline_size"]
+    if strategy["activation_checkpointing"] == "selective":
+        assert set(said["recompute_modules"]) == set(strategy["recompute_modules"])
+    sharded = strategy["zero_stage"] > 0 and JOBS[name].workload.optimizer != "muon"
+    overlaps = strategy["overlap_communication"]
+    assert said["overlaps"] == [overlaps, overlaps and sharded]
+    assert said["offload"] == (strategy["offload"] == "optimizer")
