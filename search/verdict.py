@@ -14,7 +14,7 @@ from cost_models.units import GIB, SECONDS_PER_DAY
 from search.candidates import Candidates
 from search.describe import describe
 from search.evaluator import Evaluator
-from search.remedies import remedies
+from search.remedies import Remedy, hastenings, remedies
 from search.swept import Sweep
 from search.watch import Watch
 
@@ -43,12 +43,12 @@ def verdict(evaluator: Evaluator, swept: Sweep, findings: Findings, watch: Watch
             f"stopped ({swept.stopped_by}); the lattice holds more."
         )
     if len(swept.late):
-        return " ".join([_late(evaluator, swept.late), *_ways_out(evaluator, watch)])
+        return _late(evaluator, swept.late, watch)
     if len(findings.too_large):
-        return " ".join([_too_large(evaluator, findings.too_large), *_ways_out(evaluator, watch)])
+        return f"{_too_large(evaluator, findings.too_large)} {_ways_out(evaluator, watch)}"
     broken = ", ".join(f"{reason} ({count:,})" for reason, count in findings.rejected.most_common(3))
     why = f"rules broken most often: {broken}" if broken else "no combination multiplies to all GPUs and the batch"
-    return " ".join([f"No strategy of the space is valid: {why}.", *_ways_out(evaluator, watch)])
+    return f"No strategy of the space is valid: {why}. {_ways_out(evaluator, watch)}"
 
 
 def _found(swept: Sweep, findings: Findings) -> str:
@@ -102,24 +102,28 @@ def _short_of_host(evaluator: Evaluator, candidates: Candidates) -> str:
     return f"No strategy fits: the closest ({closest}) fits its GPUs, but a node of it needs {words}."
 
 
-def _late(evaluator: Evaluator, late: Candidates) -> str:
+def _late(evaluator: Evaluator, late: Candidates, watch: Watch) -> str:
     search = evaluator.search
     row = int(np.argmin(late.step_seconds))
-    tokens = search.workload.training_tokens or 0.0
+    tokens, deadline = search.workload.training_tokens or 0.0, search.deadline_days or 0.0
     days = float(late.step_seconds[row]) * tokens / search.workload.tokens / SECONDS_PER_DAY
-    return (
-        f"No strategy that fits meets the deadline of {search.deadline_days:g} days: the fastest "
+    missed = (
+        f"No strategy that fits meets the deadline of {deadline:g} days: the fastest "
         f"({describe(late.table.row(row))}, {_nodes(search.clusters[int(late.cluster[row])].nodes)}) takes {days:.1f}."
     )
+    return f"{missed} {_said('It would be met with', hastenings(search, days / deadline, watch), watch)}"
 
 
-def _ways_out(evaluator: Evaluator, watch: Watch) -> list[str]:
-    found = remedies(evaluator.search, watch)
+def _ways_out(evaluator: Evaluator, watch: Watch) -> str:
+    return _said("It would fit with", remedies(evaluator.search, watch), watch)
+
+
+def _said(head: str, found: Sequence[Remedy], watch: Watch) -> str:
     if found:
-        return ["It would fit with " + "; or with ".join(found) + "."]
+        return f"{head} {'; or with '.join(remedy.words for remedy in found)}."
     if watch.stopped_by() is not None:
-        return ["No time was left to try what would make it fit."]
-    return ["None of the changes that were tried makes it fit."]
+        return "No time was left to try what would help."
+    return "None of the changes that were tried helps."
 
 
 def _nodes(count: int) -> str:

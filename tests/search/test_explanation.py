@@ -9,8 +9,6 @@ from cost_models.units import GIB
 from cost_models.workload import Workload
 from search.alternatives import alternatives, price_alternatives
 from search.evaluator import Evaluator
-from search.remedies import remedies
-from search.watch import Watch
 from tests.search.problems import NARROW, cluster, run, small_search
 
 TOO_SMALL = small_search("llama-3-70b", clusters=(cluster("dgx-a100", host=None),), space=NARROW)
@@ -190,18 +188,6 @@ def test_where_the_host_is_unknown_the_verdict_asks_for_it() -> None:
     assert "the cluster does not say what its host has" in run(search).verdict
 
 
-def test_a_remedy_really_helps() -> None:
-    nodes = next(
-        int(n)
-        for words in remedies(TOO_SMALL, Watch(lambda: 0.0, lambda: False, 0.0, 1.0))
-        for n in re.findall(r"^(\d+) nodes", words)
-    )
-    grown = run(replace(TOO_SMALL, clusters=(cluster("dgx-a100", nodes, host=None),), space={}, trials=0))
-    assert grown.plans
-    smaller = run(replace(TOO_SMALL, clusters=(cluster("dgx-a100", nodes // 2, host=None),), trials=0))
-    assert not smaller.plans
-
-
 def test_where_no_strategy_is_valid_the_verdict_names_the_rules() -> None:
     search = small_search(space={"pipeline_parallel_size": (8,), "zero_stage": (3,)}, frameworks=("megatron-lm",))
     result = run(search)
@@ -223,7 +209,3 @@ def test_other_frameworks_are_a_remedy() -> None:
     result = run(search)
     assert result.plans == ()
     assert "It would fit with frameworks megatron-lm, deepspeed, fsdp2 (" in result.verdict
-
-
-def test_remedies_keep_the_budget_of_seconds() -> None:
-    assert remedies(TOO_SMALL, Watch(lambda: 2.0, lambda: False, 0.0, 1.0)) == []
