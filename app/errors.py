@@ -35,6 +35,7 @@ from app.services.launches import PlanNotFound, SearchNotEnded
 from app.services.memory_models import CannotServe, MemoryModelNotFound
 from app.services.run_checks import RunKeyConflict, RunsNotLogged, RunsRefused
 from app.services.runs import RunNotFound
+from app.services.search_trials import NotAnswered, NothingToAsk, NotMeasured, TrialNotFound, TrialTold
 from app.services.searches import IdempotencyConflict, SearchEnded, SearchNotFound
 from cost_models.errors import InvalidInput
 from cost_models.strategy import COLUMNS
@@ -113,6 +114,11 @@ TABLE: Final[tuple[tuple[type[Exception], int, str, str], ...]] = (
     (SearchNotEnded, 409, "search-not-ended", "The search has not ended yet"),
     (NotExpressible, 409, "not-expressible", "The target has no setting for it"),
     (SearchEnded, 409, "search-ended", "The search has already ended"),
+    (NotMeasured, 409, "search-not-measured", "The search has no trials to run"),
+    (NotAnswered, 409, "search-not-answered", "The search has no answer to try"),
+    (NothingToAsk, 409, "nothing-to-ask", "There is nothing to run"),
+    (TrialNotFound, 404, "trial-not-found", "There is no such trial"),
+    (TrialTold, 409, "trial-told", "The trial was told another outcome"),
     (MemoryModelNotFound, 404, "memory-model-not-found", "There is no such version"),
     (CannotServe, 409, "memory-model-cannot-serve", "The version cannot serve"),
     (IdempotencyConflict, 409, "idempotency-conflict", "The idempotency key was used for another request"),

@@ -14,6 +14,7 @@ from app.api import health, v1
 from app.api.uploads import UPLOADS_AT_ONCE
 from app.body_limit import FORM_BYTES, BodyLimit
 from app.db.session import Database
+from app.db.study_storage import StudyStorage
 from app.docs import install_docs
 from app.errors import install_error_handlers
 from app.jobs.queue import JobQueue
@@ -22,6 +23,7 @@ from app.ratelimit import RateLimiter
 from app.services.figures import Figures
 from app.services.learner import why_refused
 from app.services.memory_models import MemoryModelService
+from app.services.search_trials import SearchTrialService
 from app.services.searches import SearchService
 from app.services.serving_model import ServingModel
 from app.settings import Settings
@@ -46,6 +48,7 @@ TAGS: Final = [
 def create_app(settings: Settings) -> FastAPI:
     """The service over the database and the queue of the settings."""
     database = Database(settings.database_url, connections=settings.database_connections)
+    studies = StudyStorage(database)
     queue = JobQueue(settings.effective_queue_url)
     metrics = Metrics()
     metrics.registry.register(FiguresCollector(Figures(database)))
@@ -54,6 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         queue.close()
+        studies.dispose()
         database.dispose()
 
     app = FastAPI(
@@ -76,6 +80,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
     app.state.searches = SearchService(database, wake=queue.wake, max_attempts=settings.max_attempts)
     app.state.serving_model = ServingModel(database, on_refusal=metrics.refused_models.inc)
+    app.state.search_trials = SearchTrialService(
+        database, studies, app.state.serving_model, lease_seconds=settings.trial_lease_seconds
+    )
     app.state.memory_models = MemoryModelService(database, settings, wake=queue.wake, why_refused=why_refused)
     install_error_handlers(app)
     app.add_middleware(

@@ -53,6 +53,12 @@ class Settings(BaseSettings):
         default="17 3 * * *", description="When old searches are purged: minute hour day month weekday, in UTC."
     )
 
+    trial_lease_seconds: float = Field(
+        default=4 * 3600.0,
+        gt=0,
+        description="How long the runner of a measured trial may take before another is given it.",
+    )
+
     worker_trains: bool = Field(default=True, description="Whether workers train memory models, beside searches.")
     retrain_cron: str = Field(
         default="23 2 * * *", description="When a new memory model is trained, as `purge_cron`; empty: by no clock."

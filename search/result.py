@@ -148,6 +148,8 @@ class SearchResult:
     assumptions: tuple[str, ...]
     sizes: SizeComparison = field(default_factory=SizeComparison)
     """What each cluster size would take."""
+    measured: Mapping[str, Any] | None = None
+    """Of a measured search: its candidates (`measured_pool.MeasuredPool`)."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values in the words of the contract, JSON-able."""
@@ -166,4 +168,5 @@ class SearchResult:
             "verdict": self.verdict,
             "assumptions": list(self.assumptions),
             **self.sizes.as_dict(),
+            "measured": self.measured,
         }

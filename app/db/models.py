@@ -1,7 +1,9 @@
 """The tables.
 
 searches ─┬─ search_labels   one row a label, so that lists filter by an index
-          ├─ trials          what a search has scored: its checkpoint
+          ├─ search_trials   what a search has scored: its checkpoint
+          ├─ measured_trials what it gave out to be run, and what the runs gave (the truth about them; Optuna's study
+          │                  of the same trials is in its own tables, `trials` among them, of the same database)
           └─ jobs            who works on it, until when (the truth about background work)
 memory_models ─ jobs         a version of what was learned, and the job that trains it
 runs                         measured runs, as they were logged
@@ -123,11 +125,36 @@ class SearchLabel(Base):
 class StoredTrial(Base):
     """One scored trial of a search, as the search describes it."""
 
-    __tablename__ = "trials"
+    __tablename__ = "search_trials"
 
     search_id: Mapped[str] = mapped_column(ForeignKey("searches.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     body: Mapped[dict[str, Any]]
+
+
+class MeasuredTrial(Base):
+    """One trial of a measured search: a strategy that was given out to be run, and what its run gave."""
+
+    __tablename__ = "measured_trials"
+    # Two runners that ask at the same moment are given two strategies.
+    __table_args__ = (UniqueConstraint("search_id", "candidate"),)
+
+    search_id: Mapped[str] = mapped_column(ForeignKey("searches.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """As Optuna's study numbers it."""
+    candidate: Mapped[int]
+    """In the pool of the search's result."""
+    estimate: Mapped[dict[str, Any]]
+    """As it was answered."""
+    asked_at: Mapped[datetime]
+    lease_until: Mapped[datetime]
+    """From then on it may be given to another runner."""
+    times_asked: Mapped[int] = mapped_column(default=1)
+    outcome: Mapped[dict[str, Any] | None]
+    """As it was told; None: it was not yet."""
+    told_at: Mapped[datetime | None]
+    run_id: Mapped[str | None] = mapped_column(String(36))
+    """The logged run. No foreign key: runs can be deleted."""
 
 
 class Job(Base):

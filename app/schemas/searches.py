@@ -13,6 +13,7 @@ from app.schemas.base import Degree, QueryModel, RequestModel, ResponseModel, Te
 from app.schemas.clusters import ClusterInput
 from app.schemas.estimates import Estimate, MemoryConfidence, ResolvedStrategy
 from app.schemas.models import ModelInput
+from app.schemas.search_trials import MeasuredSection
 from app.schemas.strategies import Framework, Options, Strategy, StrategySpace
 from app.schemas.workloads import Workload
 
@@ -25,7 +26,8 @@ class Budget(RequestModel):
     """The search ends at the first of the two."""
 
     trials: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="Trials of the study that follows the sweep; left out: 128."
+        None,
+        description="Trials of the study that follows the sweep; left out: 128. In mode measured: runs; left out: 15.",
     )
     seconds: Annotated[float, Field(ge=1e-3, le=3600)] | None = Field(None, description="Seconds; left out: 10.")
 
@@ -59,7 +61,9 @@ class SearchRequest(RequestModel):
     deadline_days: Annotated[float, Field(ge=1e-3, le=1e5)] | None = Field(
         None, description="Bounds the days that `training_tokens` take."
     )
-    mode: Literal["analytical", "measured"] | None = Field(None, description="Left out: analytical.")
+    mode: Literal["analytical", "measured"] | None = Field(
+        None, description="Left out: analytical. measured: then ask `trials` for strategies to run, and tell."
+    )
     learned: bool | None = Field(None, description="Whether learned corrections apply; left out: true.")
 
 
@@ -153,6 +157,7 @@ class SearchResult(ResponseModel):
     )
     fastest: int | None = Field(None, description="Of those, nodes of the size with the shortest step.")
     cheapest: int | None = Field(None, description="Of those, nodes of the size with the fewest GPU-hours (and USD).")
+    measured: MeasuredSection | None = Field(None, description="Of a measured search: its trials; null otherwise.")
 
 
 class Progress(ResponseModel):

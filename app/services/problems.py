@@ -35,6 +35,8 @@ _SEARCH_DEFAULTS: Final[dict[str, Any]] = {
     "mode": "analytical",
 }
 _BUDGET_DEFAULTS: Final[dict[str, Any]] = {"trials": 128, "seconds": 10.0}
+MEASURED_TRIALS: Final = 15
+"""Runs of a measured search: from then on it found no more on simulated clusters (benchmarks/measured_trials.py)."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class ResolvedSearch:
 
     problem: SearchProblem
     assumptions: tuple[str, ...]
+    measured_trials: int | None = None
+    """How many runs a measured search may ask for; None: it is analytical."""
 
 
 def resolve_problem(
@@ -79,16 +83,26 @@ def strategy_fields(strategy: Strategy) -> dict[str, Any]:
 
 def search_problem(request: SearchRequest) -> ResolvedSearch:
     """The search that a request asks for; everything that can be wrong with it is found here."""
-    if request.mode == "measured":
-        raise InvalidInput(("mode",), "not_supported_yet", "mode measured is not supported yet")
+    if request.mode == "measured" and request.objective == "pareto":
+        raise InvalidInput(("objective",), "not_a_choice", "a measured search needs one objective, not a front")
     base = resolve_problem(request.model, request.cluster, request.workload)
     space = {} if request.space is None else _space(request)
     current = None if request.current is None else strategy_fields(request.current)
     options = {name: getattr(request, name) for name in _SEARCH_DEFAULTS}
     budget = {name: getattr(request.budget, name, None) for name in _BUDGET_DEFAULTS}
+    measured_trials = None
+    if request.mode == "measured":
+        # The budget's trials are runs on the cluster; the analytical part that goes before has its usual ones.
+        measured_trials, budget["trials"] = budget["trials"] or MEASURED_TRIALS, _BUDGET_DEFAULTS["trials"]
     assumed = [f"{name} left out: {default}" for name, default in _SEARCH_DEFAULTS.items() if options[name] is None] + [
         f"budget.{name} left out: {default:g}" for name, default in _BUDGET_DEFAULTS.items() if budget[name] is None
     ]
+    if measured_trials is not None:
+        left_out = getattr(request.budget, "trials", None) is None
+        assumed.append(
+            f"budget.trials {'left out: ' if left_out else ''}{measured_trials} runs on the cluster, after "
+            f"{budget['trials']} analytical trials"
+        )
     if request.frameworks is None:
         assumed.append("frameworks left out: megatron-lm, deepspeed, fsdp2, and ddp where a replica fits one GPU")
     filled = {name: _SEARCH_DEFAULTS[name] if value is None else value for name, value in options.items()}
@@ -108,7 +122,7 @@ def search_problem(request: SearchRequest) -> ResolvedSearch:
         current=current,
         deadline_days=request.deadline_days,
     )
-    return ResolvedSearch(problem, (*base.assumptions, *assumed))
+    return ResolvedSearch(problem, (*base.assumptions, *assumed), measured_trials)
 
 
 def _space(request: SearchRequest) -> dict[str, tuple[Any, ...]]:

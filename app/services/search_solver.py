@@ -13,6 +13,7 @@ from app.services.problems import search_problem
 from app.services.search_runs import Report
 from app.services.serving_model import Served
 from search import run_search
+from search.measured_candidates import build_pool
 from search.result import SearchResult, Trial
 
 
@@ -29,4 +30,7 @@ def solve_request(
     resolved = search_problem(asked)
     problem = replace(resolved.problem, corrections=served.corrections)
     result = run_search(problem, past=past, report=report, cancelled=cancelled, clock=time.monotonic)
+    if resolved.measured_trials is not None:
+        pool = build_pool(problem, result.plans, cancelled=cancelled, clock=time.monotonic)
+        result = replace(result, measured={"pool": pool.as_dict(), "budget_trials": resolved.measured_trials})
     return replace(result, assumptions=(*resolved.assumptions, *served.assumptions(asked.learned), *result.assumptions))

@@ -98,7 +98,7 @@ WORKLOAD: list[Case] = [
     ),
 ]
 SEARCH_ONLY: list[Case] = [
-    (("mode",), "measured", ("mode",), "not_supported_yet"),
+    (("mode",), "guessed", ("mode",), "literal_error"),
     (("objective",), "speed", ("objective",), "literal_error"),
     (("objective",), "cost", ("objective",), "price_missing"),
     (("memory_confidence",), 1.0, ("memory_confidence",), "less_than"),

@@ -14,6 +14,7 @@ from app.api.v1 import (
     models,
     run_imports,
     runs,
+    search_trials,
     searches,
     strategies,
 )
@@ -22,6 +23,7 @@ router = APIRouter()
 # Each part names its whole prefix, so that its routes know their full path: metrics are labelled with it.
 for part in (
     searches,
+    search_trials,
     launch,
     estimates,
     strategies,

@@ -10,11 +10,13 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from app.api.deps import CanRead, CanWrite, JsonBody, NoParameters, Searches, SearchId, problems
 from app.api.search_events import watch
+from app.api.v1.search_trials import SearchTrials
 from app.db.models import Search as StoredSearch
 from app.db.models import Status
 from app.pagination import decode_cursor, encode_cursor
 from app.schemas.searches import Search, SearchListQuery, SearchPage, SearchRequest
 from app.services.problems import search_problem
+from app.services.search_trials import SearchTrialService
 
 router = APIRouter(prefix="/v1/searches", tags=["searches"])
 
@@ -52,6 +54,7 @@ def create_search(
     body: SearchRequest,
     searches: Searches,
     _: NoParameters,
+    trials: SearchTrials,
     idempotency_key: IdempotencyKey = None,
 ) -> dict[str, Any]:
     """Accept a search and work on it in the background. What is wrong with the request is found now, not later."""
@@ -61,7 +64,7 @@ def create_search(
     )
     request.app.state.metrics.searches.inc()
     response.headers["Location"] = f"/v1/searches/{created.id}"
-    return _answer(created) | {"result": created.result}
+    return _answer(created) | {"result": _result(created, trials)}
 
 
 @router.get(
@@ -95,10 +98,10 @@ def list_searches(query: Annotated[SearchListQuery, Query()], searches: Searches
     responses=problems(401, 403, 404, 422, 429, 503),
     dependencies=[CanRead],
 )
-def get_search(id: SearchId, searches: Searches, _: NoParameters) -> dict[str, Any]:
-    """Where it stands, and its plans once it has ended."""
+def get_search(id: SearchId, searches: Searches, trials: SearchTrials, _: NoParameters) -> dict[str, Any]:
+    """Where it stands, and its plans once it has ended; of a measured search its trials too."""
     search = searches.get(id)
-    return _answer(search) | {"result": search.result}
+    return _answer(search) | {"result": _result(search, trials)}
 
 
 @router.post(
@@ -110,10 +113,10 @@ def get_search(id: SearchId, searches: Searches, _: NoParameters) -> dict[str, A
     responses=problems(401, 403, 404, 409, 422, 429, 503),
     dependencies=[CanWrite],
 )
-def cancel_search(id: SearchId, searches: Searches, _: NoParameters) -> dict[str, Any]:
+def cancel_search(id: SearchId, searches: Searches, trials: SearchTrials, _: NoParameters) -> dict[str, Any]:
     """Stop soon; the plans found so far are kept."""
     search = searches.cancel(id)
-    return _answer(search) | {"result": search.result}
+    return _answer(search) | {"result": _result(search, trials)}
 
 
 def _existing(id: SearchId, searches: Searches) -> str:
@@ -137,6 +140,10 @@ async def watch_search(
     """Server-sent events: `progress` while it runs, then `done`. A connection ends after ten minutes; reconnect."""
     async for event in watch(searches, id, last_event_id=last_event_id):
         yield event
+
+
+def _result(search: StoredSearch, trials: SearchTrialService) -> dict[str, Any] | None:
+    return None if search.result is None else {**search.result, "measured": trials.section(search)}
 
 
 def _answer(search: StoredSearch) -> dict[str, Any]:
