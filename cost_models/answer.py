@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from cost_models.codes import VIOLATIONS, WARNINGS, decode
-from cost_models.cost_warnings import cost_warnings, explain_cost_warning
+from cost_models.cost_warnings import CostWarnings
 from cost_models.distinct import distinct_rows
 from cost_models.estimate import Estimates, Score
 from cost_models.problem import Problem
@@ -153,7 +153,8 @@ class _ScoreWriter:
         }
         self.cost = self._cost()
         self.placement = placement_warnings(problem, score.table).tolist()
-        self.costly = cost_warnings(problem, score).tolist()
+        self.costs = CostWarnings(problem, score)
+        self.costly = self.costs.mask.tolist()
         self.fits = score.fit.fits.tolist()
         self.taught = _taught(score)
         self.provenances: dict[tuple[int, int, int, Taught | None], dict[str, Any]] = {}
@@ -205,10 +206,7 @@ class _ScoreWriter:
 
     def _warnings(self, row: int) -> list[dict[str, str]]:
         placed = explain_warnings(self.problem, self.score.table, row, self.placement[row])
-        costly = [
-            (code, explain_cost_warning(self.problem, self.score, row, code))
-            for code in decode(WARNINGS, self.costly[row])
-        ]
+        costly = [(code, self.costs.explain(row, code)) for code in decode(WARNINGS, self.costly[row])]
         return [{"code": code, "message": message} for code, message in [*placed, *costly]]
 
     def _provenance(self, row: int) -> dict[str, Any]:

@@ -26,8 +26,6 @@ ZERO_BUBBLE_MICRO_BATCHES_PER_STAGE: Final = 2
 """Zero-bubble schedules want at least two micro-batches a stage (arXiv 2401.10241, section 4)."""
 STAGE_IMBALANCE: Final = 1.2
 """Busiest stage over the mean: the mean stage idles for more than a sixth of the step."""
-EXPERT_IMBALANCE: Final = 1.1
-"""Hottest expert over the mean: beyond it the hottest rank stretches the step by more than a tenth of the experts."""
 FP8_TOO_NARROW: Final = 1024
 """A linear layer with a side this narrow stays in bf16 under torchao's auto-filter, which measured no gain on H100."""
 FP8_MULTIPLE: Final = 16
@@ -188,17 +186,6 @@ def _replicated_says(view: View) -> str:
     )
 
 
-def _imbalanced_experts(view: View) -> BoolColumn:
-    return (view.expert > 1) & (view.workload.expert_imbalance > EXPERT_IMBALANCE)
-
-
-def _imbalanced_experts_say(view: View) -> str:
-    return (
-        f"the hottest expert gets {view.workload.expert_imbalance:g} times the mean: the other ranks of "
-        f"expert_parallel_size {view.expert[0]} wait for it"
-    )
-
-
 def _padded(view: View) -> BoolColumn:
     broken: BoolColumn = padded_vocabulary(view.model, view.table) != view.model.vocab_size
     return broken
@@ -274,7 +261,6 @@ PLACEMENT: Final = (
     Rule("odd_head_dimension", _odd_head, _odd_head_says),
     Rule("fp8_without_gain", _fp8, _fp8_says),
     Rule("weights_replicated", _replicated, _replicated_says),
-    Rule("experts_imbalanced", _imbalanced_experts, _imbalanced_experts_say),
     Rule("vocabulary_padded", _padded, _padded_says),
     Rule("few_micro_batches", _few, _few_says),
     Rule("stages_imbalanced", _imbalanced_stages, _imbalanced_stages_say),

@@ -134,7 +134,7 @@ class TestCostWarnings:
         problem = make_problem("llama-3-8b", cluster)
         result = answer(problem, {"framework": "deepspeed", "zero_stage": 3, "offload": "optimizer"})
         assert result["fits"] is False
-        assert codes(result)["host_memory_short"].endswith("and has 64")
+        assert codes(result)["host_memory_short"].startswith("a node has 64 GiB of host memory and needs ")
 
     @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
     def test_what_fits_is_within_the_risk_taken(self, confidence: float) -> None:

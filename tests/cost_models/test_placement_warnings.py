@@ -110,12 +110,6 @@ WARNED: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         "each of 8 data-parallel ranks keeps all its weights (24.2 GiB, 31% of the GPU): zero_stage 3 would shard them",
     ),
     (
-        make_problem("mixtral-8x7b", h100(8), expert_imbalance=1.5),
-        megatron(1, 1, expert_parallel_size=8),
-        "experts_imbalanced",
-        "the hottest expert gets 1.5 times the mean: the other ranks of expert_parallel_size 8 wait for it",
-    ),
-    (
         LLAMA,
         megatron(8, 1),
         "vocabulary_padded",
