@@ -22,9 +22,10 @@ from tests.search.launch_jobs import gpus, launch_job
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "launch" / "megatron_lm_options.json").read_text())
 WORK = Workload(sequence_length=4096, global_batch_size=512, training_tokens=1e12)
+SHORT = Workload(sequence_length=2048, global_batch_size=512, training_tokens=1e12)
 JOBS = {
     "plain": launch_job(),
-    "gpt": launch_job("gpt-3-175b", gpus(64), WORK, tensor_parallel_size=8, pipeline_parallel_size=8),
+    "gpt": launch_job("gpt-3-175b", gpus(64), SHORT, tensor_parallel_size=8, pipeline_parallel_size=8),
     "fp16": launch_job("gpt-2-xl", workload=Workload(1024, 64, precision="fp16", optimizer="sgd-momentum")),
     "fsdp": launch_job("llama-3-70b", gpus(64), WORK, zero_stage=3, data_parallel_replicate_size=2),
     "interleaved": launch_job(
