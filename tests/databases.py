@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -21,10 +22,12 @@ ENGINES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
 
 class PostgresServer:
-    """A throw-away server on a socket of its own, started from the machine's binaries."""
+    """A throw-away server on a socket of its own, started from the machine's binaries; it answers all who reach one of
+    its `addresses` too."""
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, *, addresses: Sequence[str] = (), port: int = 5432) -> None:
         self._binaries = binaries
+        self._port = port
         self._directory = Path(tempfile.mkdtemp(prefix="paraplan-pg-"))
         self._data = self._directory / "data"
         # PostgreSQL refuses to run as root; containers run tests as root.
@@ -33,18 +36,16 @@ class PostgresServer:
             shutil.chown(self._directory, self._user)
         options = ["--username=paraplan", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"]
         self._run("initdb", f"--pgdata={self._data}", *options)
+        with (self._data / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all samenet trust\n")
+        self._settings = [f"listen_addresses={','.join(addresses)}", f"port={port}", "fsync=off"]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, for the first time or again."""
+        settings = [part for setting in self._settings for part in ("-c", setting)]
         self._process = subprocess.Popen(
-            [
-                binaries / "postgres",
-                "-D",
-                self._data,
-                "-k",
-                self._directory,
-                "-c",
-                "listen_addresses=",
-                "-c",
-                "fsync=off",
-            ],
+            [self._binaries / "postgres", "-D", self._data, "-k", self._directory, *settings],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             user=self._user,
@@ -52,8 +53,13 @@ class PostgresServer:
         )
         self._await_answer()
 
+    def crash(self) -> None:
+        """End it and every connection at once, as `pg_ctl stop -m immediate` does."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait()
+
     def url(self, database: str) -> str:
-        return f"postgresql+psycopg://paraplan@/{database}?host={self._directory}"
+        return f"postgresql+psycopg://paraplan@/{database}?host={self._directory}&port={self._port}"
 
     def create(self, database: str, template: str = "template1") -> str:
         with psycopg.connect(self._dsn("postgres"), autocommit=True) as connection:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.engine import URL, Engine, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -36,6 +36,8 @@ POSTGRESQL_OPTIONS: Final[Mapping[str, Any]] = {
 socket of the same host."""
 IDLE_WRITER_SECONDS = 10
 """A writer that stops in the middle of a transaction, frozen or cut off, holds its rows' locks no longer than this."""
+IDLE_WRITER_SQLSTATE = "25P03"
+"""idle_in_transaction_session_timeout. Source: PostgreSQL manual, "PostgreSQL Error Codes"."""
 
 
 class Database:
@@ -77,7 +79,7 @@ def build_engine(url: str, *, connections: int = CONNECTIONS) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite":
         kept = min(KEPT_CONNECTIONS, connections)
-        return create_engine(
+        engine = create_engine(
             parsed,
             pool_pre_ping=True,
             pool_size=kept,
@@ -85,6 +87,8 @@ def build_engine(url: str, *, connections: int = CONNECTIONS) -> Engine:
             json_serializer=_json,
             connect_args=postgresql_options(parsed),
         )
+        event.listen(engine, "handle_error", _cut_off, retval=True)
+        return engine
     Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(parsed, json_serializer=_json)
     event.listen(engine, "connect", _prepare_sqlite)
@@ -93,6 +97,15 @@ def build_engine(url: str, *, connections: int = CONNECTIONS) -> Engine:
 
 
 _LIMIT_IDLE_WRITER = text(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_WRITER_SECONDS}s'")
+
+
+def _cut_off(context: ExceptionContext) -> OperationalError | None:
+    """A writer that thaws finds its connection closed, which the driver calls an internal error."""
+    original = context.original_exception
+    if getattr(original, "sqlstate", None) != IDLE_WRITER_SQLSTATE:
+        return None
+    context.is_disconnect = True
+    return OperationalError(context.statement, context.parameters, original, connection_invalidated=True)
 
 
 def _json(value: Any) -> str:

@@ -21,7 +21,7 @@ SLOW_WORKER = ("-m", "tests.integration.slow_worker")
 REAL_WORKER = ("-m", "app", "worker")
 GIVEN = {"database_url", "lease_seconds", "heartbeat_seconds", "worker_trains"}
 """Settings that a worker has from its test."""
-GIVE_UP_SECONDS = 60.0
+GIVE_UP_SECONDS = 300.0
 """Not a limit on speed: only so that a search that never ends fails its test."""
 
 
@@ -46,11 +46,11 @@ class Client:
         return self.searches.get(search_id)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool], *, every_seconds: float = 0.02) -> None:
     give_up = time.monotonic() + GIVE_UP_SECONDS
     while not condition():
         assert time.monotonic() < give_up, "it did not happen"
-        time.sleep(0.02)
+        time.sleep(every_seconds)
 
 
 @contextmanager
