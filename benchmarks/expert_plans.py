@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cost_models.answer import full_answers
 from cost_models.catalog.models import load_model
+from cost_models.cluster import ExpertDispatch
 from cost_models.cluster_input import load_cluster_preset
 from cost_models.estimate import estimate
 from cost_models.resolve import resolve_strategies
@@ -51,14 +52,18 @@ class Recipe:
     published_seconds: float | None = None
     """Of this very run; None where the source prints none."""
     space: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    expert_dispatch: ExpertDispatch = "all-to-all"
+    """What its nodes are set up for."""
     assumed: str = "nothing"
     """What the sources leave open, in words."""
 
     def search(self, **changes: Any) -> SearchProblem:
         """A default request for the same job."""
+        cluster = load_cluster_preset(self.preset, self.nodes)
+        fabric = replace(cluster.inter_node, expert_dispatch=self.expert_dispatch)
         return SearchProblem(
             model=load_model(self.model),
-            clusters=(load_cluster_preset(self.preset, self.nodes),),
+            clusters=(replace(cluster, inter_node=fabric),),
             workload=self.workload,
             space=self.space,
             **changes,
@@ -195,7 +200,8 @@ RECIPES: Final = (
         ),
         _seconds(8192, 4096, 1024, 1297 * 330 / 338),
         BF16_GRADIENTS,
-        "no block for multi-token prediction, which is 4 % of the published run's work; it used DeepEP",
+        "hierarchical",
+        "no block for multi-token prediction, which is 4 % of the published run's work",
     ),
     Recipe(
         "Qwen3-235B-A22B, 256 H100, fp8",
@@ -220,7 +226,7 @@ RECIPES: Final = (
         ),
         _seconds(8192, 4096, 256, 1633),
         BF16_GRADIENTS,
-        "its experts' traffic runs under another micro-batch's computation (moe_a2a_overlap), which is not priced",
+        assumed="nothing hides its experts' traffic, which runs under another micro-batch's work (moe_a2a_overlap)",
     ),
     Recipe(
         "Llama-2-70B LoRA, 8 H100, fp8",

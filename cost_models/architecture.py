@@ -103,6 +103,9 @@ class MixtureOfExperts:
     """All shared experts together."""
     shared_gate: Linear | None = None
     other_parameters: int = 0
+    groups: int = 1
+    """Of consecutive experts; a token's lie in `groups_per_token` of them (arXiv 2412.19437, section 2.1.2)."""
+    groups_per_token: int = 1
 
     @property
     def linears(self) -> tuple[Linear, ...]:

@@ -151,6 +151,8 @@ def mixture(
     router_bias: bool = False,
     shared: FeedForward | None = None,
     shared_gate: bool = False,
+    groups: int = 1,
+    groups_per_token: int = 1,
 ) -> MixtureOfExperts:
     """Routed experts (`routed` carries `copies = experts`) with a linear router."""
     return MixtureOfExperts(
@@ -160,6 +162,8 @@ def mixture(
         router=Linear("router", hidden, experts, router_bias),
         shared=shared,
         shared_gate=Linear("shared_gate", hidden, 1) if shared_gate else None,
+        groups=groups,
+        groups_per_token=groups_per_token,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 IntraNodeKind = Literal["nvlink", "pcie", "xgmi", "hccs"]
 InterNodeKind = Literal["infiniband", "roce", "efa", "ethernet"]
+ExpertDispatch = Literal["all-to-all", "hierarchical"]
 Generation = Literal[
     "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4", "gaudi2", "gaudi3", "ascend"
 ]
@@ -83,6 +84,9 @@ class InterNodeLink:
     bytes_per_s: float
     oversubscription: float = 1.0
     measured: tuple[MeasuredBandwidth, ...] = ()
+    expert_dispatch: ExpertDispatch = "all-to-all"
+    """How tokens reach experts in other domains where the framework can choose: by NCCL, once for each expert; or by
+    DeepEP or HybridEP, once for each domain, which drivers and hosts must be set up for (GPU-initiated RDMA)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, Literal, TypeAlias, cast, get_args
 
 from cost_models.cluster import (
+    ExpertDispatch,
     InterNodeKind,
     InterNodeLink,
     IntraNodeKind,
@@ -20,7 +21,7 @@ from cost_models.gpu_input import GpuChoice
 from cost_models.units import GB, GIGABIT_BYTES
 
 INTRA_FIELDS: Final = ("kind", "gb_per_s", "peer_to_peer", "nvlink_bridge", "switched", "topology")
-INTER_FIELDS: Final = ("kind", "gbps_per_gpu", "oversubscription", "measured")
+INTER_FIELDS: Final = ("kind", "gbps_per_gpu", "oversubscription", "measured", "expert_dispatch")
 BRIDGE_FIELDS: Final = ("gpus", "gb_per_s")
 MEASURED_FIELDS: Final = ("collective", "nodes", "bytes", "bus_gb_per_s")
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
@@ -141,7 +142,9 @@ def resolve_inter_node(fields: Section, choice: GpuChoice, gpus_per_node: int, *
         oversubscription = 1.0
         if is_used:
             fields.assume("oversubscription", oversubscription, "a non-blocking fabric")
-    return InterNodeLink(kind, gbps * GIGABIT_BYTES, oversubscription, _measured(fields))
+    # Where its default matters, the warning expert_parallel_crosses_domain names it.
+    dispatch = cast(ExpertDispatch | None, fields.choice("expert_dispatch", get_args(ExpertDispatch))) or "all-to-all"
+    return InterNodeLink(kind, gbps * GIGABIT_BYTES, oversubscription, _measured(fields), dispatch)
 
 
 def _measured(fields: Section) -> tuple[MeasuredBandwidth, ...]:

@@ -34,6 +34,8 @@ class Framework:
     expert_parallel: bool
     expert_zero_stages: tuple[int, ...]
     """ZeRO stages with which expert parallelism runs."""
+    hierarchical_dispatch: bool
+    """Tokens can reach experts by DeepEP or HybridEP, where the cluster is set up for it."""
     expert_tensor_parallel: bool
     expert_tensor_is_tensor_or_one: bool
     """Experts are split over the tensor ranks as the dense layers are, or not at all."""

@@ -103,6 +103,11 @@ class InterNode(RequestModel):
     measured: Annotated[list[Measured], Field(max_length=1000)] | None = Field(
         None, description="Win over link figures, interpolated in log(nodes), log(bytes)."
     )
+    expert_dispatch: Literal["all-to-all", "hierarchical"] | None = Field(
+        None,
+        description="How tokens reach experts in other domains: once for each expert, or once for each domain (DeepEP, "
+        "HybridEP set up) on megatron-lm and fsdp2. Left out: all-to-all.",
+    )
 
 
 class Host(RequestModel):

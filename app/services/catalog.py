@@ -36,6 +36,7 @@ _RUNS: Final = (
     "context_chunks",
     "expert_parallel",
     "expert_zero_stages",
+    "hierarchical_dispatch",
     "expert_tensor_parallel",
     "expert_tensor_is_tensor_or_one",
     "experts_need_sequence_parallel",

@@ -15,6 +15,7 @@ DEEPSPEED = Framework(
     context_chunks=1,
     expert_parallel=True,
     expert_zero_stages=(0, 1, 2),  # engine.py refuses its MoE layers with stage 3
+    hierarchical_dispatch=False,
     expert_tensor_parallel=True,
     expert_tensor_is_tensor_or_one=False,
     experts_need_sequence_parallel=False,

@@ -15,6 +15,7 @@ FSDP2 = Framework(
     context_chunks=2,  # torch.distributed.tensor.experimental: head-tail load balancing
     expert_parallel=True,
     expert_zero_stages=(0, 2, 3),
+    hierarchical_dispatch=True,  # torchtitan: parallelism.expert_parallel_comm_backend
     expert_tensor_parallel=True,
     expert_tensor_is_tensor_or_one=True,  # torchtitan ParallelDims
     experts_need_sequence_parallel=False,

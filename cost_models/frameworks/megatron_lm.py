@@ -16,6 +16,7 @@ MEGATRON_LM = Framework(
     context_chunks=2,  # get_batch_on_this_cp_rank
     expert_parallel=True,
     expert_zero_stages=(0, 1, 2, 3),
+    hierarchical_dispatch=True,  # --moe-token-dispatcher-type flex
     expert_tensor_parallel=True,
     expert_tensor_is_tensor_or_one=False,
     experts_need_sequence_parallel=True,

@@ -15,6 +15,7 @@ NANOTRON = Framework(
     context_chunks=1,
     expert_parallel=False,
     expert_zero_stages=(),
+    hierarchical_dispatch=False,
     expert_tensor_parallel=False,
     expert_tensor_is_tensor_or_one=False,
     experts_need_sequence_parallel=False,

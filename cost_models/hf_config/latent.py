@@ -32,15 +32,20 @@ class LatentFamily:
     expert_ffn: int
     first_dense: int
     has_mlp_bias: bool
+    groups: int | None
+    """None: a token's experts may lie anywhere."""
+    groups_per_token: int | None
 
 
 DEEPSEEK_V2 = LatentFamily(
     vocab=102400, hidden=4096, ffn=11008, layers=32, heads=32, key_value_heads=None, max_positions=2048, experts=64,
     shared_experts=2, experts_per_token=None, expert_ffn=1407, first_dense=0, has_mlp_bias=True,
+    groups=None, groups_per_token=None,
 )  # fmt: skip
 DEEPSEEK_V3 = LatentFamily(
     vocab=129280, hidden=7168, ffn=18432, layers=61, heads=128, key_value_heads=128, max_positions=4096, experts=256,
     shared_experts=1, experts_per_token=8, expert_ffn=2048, first_dense=3, has_mlp_bias=False,
+    groups=8, groups_per_token=4,
 )  # fmt: skip
 
 
@@ -56,9 +61,9 @@ def read_deepseek_v3(keys: ConfigKeys) -> ModelArchitecture:
 
 def _read(family: LatentFamily, keys: ConfigKeys) -> ModelArchitecture:
     keys.ignore(
-        "aux_loss_alpha", "ep_size", "head_dim", "n_group", "norm_topk_prob", "num_mtp_layers",
+        "aux_loss_alpha", "ep_size", "head_dim", "norm_topk_prob", "num_mtp_layers",
         "num_nextn_predict_layers", "qk_head_dim", "rope_interleave", "routed_scaling_factor", "scoring_func",
-        "seq_aux", "topk_group", "topk_method",
+        "seq_aux", "topk_method",
     )  # fmt: skip
     keys.fixed("moe_layer_freq", 1)
     hidden = keys.size("hidden_size", family.hidden)
@@ -92,6 +97,8 @@ def _read(family: LatentFamily, keys: ConfigKeys) -> ModelArchitecture:
         experts_per_token(keys, "num_experts_per_tok", family.experts_per_token, experts),
         perceptron(width, experts, bias=False),
         shared=perceptron(width * shared_experts),
+        groups=keys.optional_size("n_group", family.groups) or 1,
+        groups_per_token=keys.optional_size("topk_group", family.groups_per_token) or 1,
     )
     dense = perceptron(keys.size("intermediate_size", family.ffn))
     first_dense = first_layers_dense(keys, "first_k_dense_replace", family.first_dense, layers)

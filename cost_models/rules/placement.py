@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
 
+from cost_models.expert_routing import domains_reached
 from cost_models.layouts import busiest_stages, head_cost_in_layers
 from cost_models.rules.view import Rule, View
 from cost_models.strategy import BoolColumn, FloatColumn, IntColumn, dtype_bytes
@@ -79,16 +79,14 @@ def _expert_crosses_says(view: View) -> str:
 
 
 def _copies_say(view: View) -> str:
-    """Copies of a token that leave its domain, with experts chosen evenly: one for each expert in an all-to-all, one
-    for each domain with DeepEP or HybridEP, which forward it inside (arXiv 2412.19437, section 3.2.2)."""
+    """Copies of a token that leave its domain."""
     mixture = next(block.experts for block in view.model.blocks if block.experts)
     domains = -(-int(_expert_span(view)[0]) // _link_domain(view))
-    elsewhere, chosen = mixture.experts - mixture.experts // domains, mixture.experts_per_token
-    missed = math.comb(elsewhere, chosen) / math.comb(mixture.experts, chosen)
-    return (
-        f"{chosen * (1 - 1 / domains):.1f} copies of each in the all-to-all that is priced, "
-        f"{(domains - 1) * (1 - missed):.1f} with a dispatcher that sends one to each group of GPUs (DeepEP, HybridEP)"
-    )
+    elsewhere = 1 - 1 / domains
+    each = f"{mixture.experts_per_token * elsewhere:.1f} copies of each in an all-to-all"
+    once = f"{domains_reached(mixture, domains) * elsewhere:.1f} copies of each, one to a domain (DeepEP, HybridEP)"
+    once_is_priced = view.cluster.inter_node.expert_dispatch == "hierarchical" and view.framework.hierarchical_dispatch
+    return f"{once}, which is priced; {each}" if once_is_priced else f"{each}, which is priced; {once}"
 
 
 def _network_bytes_per_s(view: View) -> float:

@@ -39,6 +39,11 @@ class Channel:
     """Latency of an all-to-all."""
     exchange_seconds_per_byte: FloatColumn
     """Of an all-to-all, per byte that a rank sends; both levels of links work at the same time."""
+    domains: FloatColumn
+    across_seconds_per_byte: FloatColumn
+    """To another domain, by one rank's own NICs."""
+    inside_seconds_per_byte: FloatColumn
+    """To the other ranks of its domain, of bytes that go to all of them alike."""
     send_seconds: FloatColumn
     """Latency to a neighbour."""
     send_bytes_per_s: FloatColumn
@@ -88,6 +93,9 @@ def channel(
         exchange_seconds=some
         * (plain.ring_base + (group.size - 1) * quick.ring_inside + np.where(spread, plain.ring_across, 0.0)),
         exchange_seconds_per_byte=np.maximum(kept, left),
+        domains=group.domains,
+        across_seconds_per_byte=np.where(spread, 1 / nic, 0.0),
+        inside_seconds_per_byte=(group.per_domain - 1) / group.per_domain / inside,
         send_seconds=some * (plain.ring_base + np.where(spread, plain.ring_across, plain.ring_inside)),
         send_bytes_per_s=np.where(some > 0, np.where(spread, nic, _pair_bandwidth(cluster, links, group)), np.inf),
         nodes=group.nodes,

@@ -45,6 +45,13 @@ class Network:
         by_links = sent_bytes * group.at(group.exchange_seconds_per_byte)
         return group.at(group.exchange_seconds) + self._as_measured(group, sent_bytes, "all_to_all", by_links)
 
+    def forwarded(self, group: Channel, across_bytes: FloatColumn, inside_bytes: FloatColumn) -> FloatColumn:
+        """Each rank sends `across_bytes` to its peers in other domains, which forward: `inside_bytes` go to all ranks
+        of a domain alike, while the next are under way (arXiv 2412.19437, section 3.2.2)."""
+        across = across_bytes * group.at(group.across_seconds_per_byte)
+        inside = inside_bytes * group.at(group.inside_seconds_per_byte)
+        return group.at(group.exchange_seconds) + np.maximum(across, inside)
+
     def send(self, group: Channel, sent_bytes: FloatColumn) -> FloatColumn:
         """Point to point between neighbours of the group."""
         by_links: FloatColumn = sent_bytes * group.at(1 / group.send_bytes_per_s)

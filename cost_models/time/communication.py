@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.architecture import Block, FeedForward, ModelArchitecture
+from cost_models.expert_routing import domains_reached
 from cost_models.strategy import FloatColumn
 from cost_models.time.cases import LayerCases
 from cost_models.time.channels import Channel
@@ -123,13 +124,20 @@ def expert_traffic(
 ) -> Passes:
     """Dispatch and combine, as slow as the rank with the hottest expert.
 
-    A token is sent once for each of its experts, as by Megatron-Core's all-to-all dispatcher. DeepEP and HybridEP send
-    it once to each rank or domain, which is less.
+    A token is sent once for each of its experts, as by Megatron-Core's all-to-all dispatcher; or, beyond a domain and
+    where framework and cluster can, once for each domain and forwarded inside (DeepEP, HybridEP).
     """
     if block.experts is None:
         nothing = np.zeros(len(cases))
         return Passes(nothing, nothing, nothing)
     sent = routed_tokens(block.experts, cases) * model.hidden_size * element_bytes(cases) * imbalance
-    one_pass = 2 * network.all_to_all(groups.expert, sent)
+    seconds = network.all_to_all(groups.expert, sent)
+    if network.cluster.inter_node.expert_dispatch == "hierarchical":
+        domains = groups.expert.at(groups.expert.domains)
+        few, number = np.unique(domains, return_inverse=True)
+        reached = np.array([domains_reached(block.experts, int(count)) for count in few])[number]
+        across = sent / block.experts.experts_per_token * reached * (1 - 1 / domains)
+        able = (domains > 1) & cases.fact("hierarchical_dispatch")
+        seconds = np.where(able, network.forwarded(groups.expert, across, sent), seconds)
     collectives: FloatColumn = np.where(cases.expert > 1, 3.0, 0.0)
-    return Passes(one_pass, one_pass, collectives)
+    return Passes(2 * seconds, 2 * seconds, collectives)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cost_models.time.placement import domain_gpus
 from search.launch.job import LaunchJob
 from search.launch.megatron_words import (
     CONTEXT_KINDS,
@@ -125,6 +126,14 @@ def _pipeline(job: LaunchJob) -> Options:
     return arguments
 
 
+def _dispatcher(job: LaunchJob) -> Options:
+    """As it was priced: DeepEP where the cluster is set up for it and experts lie in several domains."""
+    span = job.strategy["expert_parallel_size"] * job.strategy["expert_tensor_parallel_size"]
+    if job.cluster.inter_node.expert_dispatch == "hierarchical" and span > domain_gpus(job.cluster):
+        return {**option("--moe-token-dispatcher-type", "flex"), **flag("--moe-enable-deepep")}
+    return option("--moe-token-dispatcher-type", "alltoall")
+
+
 def _experts(job: LaunchJob) -> Options:
     strategy = job.strategy
     tensor = option("--expert-tensor-parallel-size", strategy["expert_tensor_parallel_size"])
@@ -134,7 +143,7 @@ def _experts(job: LaunchJob) -> Options:
     arguments = {
         **option("--expert-model-parallel-size", strategy["expert_parallel_size"]),
         **tensor,
-        **option("--moe-token-dispatcher-type", "alltoall"),
+        **_dispatcher(job),
         **option("--moe-router-load-balancing-type", "aux_loss"),
         **option("--moe-router-dtype", "fp32"),
         **option("--moe-aux-loss-coeff", 0.01),

@@ -46,8 +46,24 @@ WARNED: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         megatron(1, 1, expert_parallel_size=64),
         "expert_parallel_crosses_domain",
         "expert_parallel_size 64 x expert_tensor_parallel_size 1 reaches beyond the 8 GPUs that share a fast link: "
-        "tokens travel to experts over a slower one, 7.0 copies of each in the all-to-all that is priced, "
-        "4.6 with a dispatcher that sends one to each group of GPUs (DeepEP, HybridEP)",
+        "tokens travel to experts over a slower one, 7.0 copies of each in an all-to-all, which is "
+        "priced; 3.2 copies of each, one to a domain (DeepEP, HybridEP)",
+    ),
+    (
+        make_problem(
+            "deepseek-v3",
+            {
+                "nodes": 8,
+                "gpus_per_node": 8,
+                "gpu": "h100-sxm5-80gb",
+                "inter_node": {"kind": "infiniband", "expert_dispatch": "hierarchical"},
+            },
+        ),
+        megatron(1, 1, expert_parallel_size=64),
+        "expert_parallel_crosses_domain",
+        "expert_parallel_size 64 x expert_tensor_parallel_size 1 reaches beyond the 8 GPUs that share a fast link: "
+        "tokens travel to experts over a slower one, 3.2 copies of each, one to a domain (DeepEP, HybridEP), which is "
+        "priced; 7.0 copies of each in an all-to-all",
     ),
     (
         make_problem(
@@ -56,8 +72,8 @@ WARNED: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         megatron(1, 1, expert_parallel_size=8),
         "expert_parallel_crosses_domain",
         "expert_parallel_size 8 x expert_tensor_parallel_size 1 reaches beyond the 4 GPUs that share a fast link: "
-        "tokens travel to experts over a slower one, 4.0 copies of each in the all-to-all that is priced, "
-        "1.0 with a dispatcher that sends one to each group of GPUs (DeepEP, HybridEP)",
+        "tokens travel to experts over a slower one, 4.0 copies of each in an all-to-all, which is "
+        "priced; 1.0 copies of each, one to a domain (DeepEP, HybridEP)",
     ),
     (
         make_problem(

@@ -6,8 +6,9 @@ import ast
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -380,3 +381,18 @@ def test_one_file_on_one_node_and_a_slurm_script_on_many() -> None:
     assert [file.path for file in many.files] == ["train.sh", "train.sbatch"]
     assert many.command == "sbatch train.sbatch"
     assert "bash train.sh\n" in many.files[1].content
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "experts", "dispatcher"),
+    [("hierarchical", 16, "flex"), ("hierarchical", 8, "alltoall"), ("all-to-all", 16, "alltoall")],
+)
+def test_tokens_travel_as_they_were_priced(
+    dispatch: Literal["all-to-all", "hierarchical"], experts: int, dispatcher: str
+) -> None:
+    cluster = gpus(64)
+    place = replace(cluster, inter_node=replace(cluster.inter_node, expert_dispatch=dispatch))
+    job = launch_job("deepseek-v3", place, WORK, expert_parallel_size=experts, zero_stage=1)
+    written = arguments(job)
+    assert written["--moe-token-dispatcher-type"] == (dispatcher,)
+    assert ("--moe-enable-deepep" in written) == (dispatcher == "flex")
