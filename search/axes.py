@@ -79,6 +79,10 @@ class Axes:
     zero: tuple[int, ...]
     replicate: tuple[int, ...] | None
     """None: whole shards, and shards inside an NVLink domain where the framework can."""
+    secondary: bool
+    """Whether ZeRO-3 across NVLink domains is tried with a second copy of the weights in each (hpZ)."""
+    balances: bool
+    """Whether pipelines are tried with balanced layers beside the framework's default (`layer_layouts`)."""
     expert: tuple[int, ...]
     expert_tensor: tuple[int | None, ...]
     """0 stands for the tensor size."""
@@ -115,13 +119,13 @@ class Axes:
     @property
     def combinations(self) -> int:
         """All combinations of the axes, before any rule."""
-        replicate = 2 if self.replicate is None else len(self.replicate)
+        groups = (2 if self.replicate is None else len(self.replicate)) * (2 if self.secondary else 1)
         sizes = (
             *(self.tensor, self.context, self.context_kinds, self.pipeline, self.schedules, self.micro, self.zero),
             *(self.expert, self.expert_tensor, self.checkpointing, self.offload),
             *self.others.values(),
         )
-        return replicate * math.prod(len(values) for values in sizes)
+        return groups * (2 if self.balances else 1) * math.prod(len(values) for values in sizes)
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -153,6 +157,11 @@ def lattice_axes(search: SearchProblem, cluster: Cluster, framework: Framework) 
         micro=_named(named, "micro_batch_size") or divisors(workload.global_batch_size),
         zero=_named(named, "zero_stage") or framework.zero_stages,
         replicate=_named(named, "data_parallel_replicate_size") or (None if framework.replicated_shards else (1,)),
+        secondary=framework.secondary_shards and "secondary_shard_size" not in named,
+        balances=bool(framework.pipeline_zero_stages)
+        and framework.uneven_layers
+        and not framework.splits_layers_by_cost
+        and "layers_per_stage" not in named,
         **_expert_axes(search, framework),
         checkpointing=_checkpointing(search, framework),
         offload=_offload(search, cluster, framework),

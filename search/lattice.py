@@ -21,6 +21,7 @@ from cost_models.cluster import Cluster
 from cost_models.framework import Framework
 from cost_models.strategy import COLUMNS, MISSING, BoolColumn, Column, IntColumn, PartialColumns, code
 from search.axes import Axes, Offload, lattice_axes
+from search.layer_layouts import LayerLayout, balanced_layouts
 from search.problem import SearchProblem
 from search.space import encode
 
@@ -42,6 +43,8 @@ class Lattice:
     axes: Axes
     layouts: Columns
     """Degrees, schedule, ZeRO stage, shard group, experts, and fields of `space` without an axis of their own."""
+    layer_layouts: tuple[LayerLayout, ...]
+    """What `layers_per_stage` of the layouts points to; where it is MISSING the framework's default is meant."""
 
     def __len__(self) -> int:
         return rows_of(self.layouts)
@@ -122,8 +125,7 @@ class Lattice:
 
     def partial(self, columns: Columns) -> PartialColumns:
         """Columns as the cost models take them."""
-        named = tuple(tuple(layout) for layout in self.axes.others.get("layers_per_stage", ()))
-        return PartialColumns({name: column for name, column in columns.items() if name in COLUMNS}, named)
+        return PartialColumns({name: column for name, column in columns.items() if name in COLUMNS}, self.layer_layouts)
 
     def variants(self) -> int:
         """Candidates of one layout with one micro-batch size."""
@@ -156,7 +158,27 @@ def build_lattice(search: SearchProblem, cluster: Cluster, framework: Framework)
         columns["parameter_dtype"] = np.where(narrow, code("parameter_dtype", "fp8"), MISSING)
     columns["stage_layers"] = -(-search.model.layers // columns["pipeline_parallel_size"])
     columns["framework"] = np.full(rows_of(columns), code("framework", framework.name))
-    return Lattice(search, framework, axes, columns)
+    named = tuple(tuple(layout) for layout in axes.others.get("layers_per_stage", ()))
+    if not axes.balances:
+        return Lattice(search, framework, axes, columns, named)
+    columns, layouts = _with_balanced_layers(columns, search, framework)
+    return Lattice(search, framework, axes, columns, layouts)
+
+
+def _with_balanced_layers(
+    columns: Columns, search: SearchProblem, framework: Framework
+) -> tuple[Columns, tuple[LayerLayout, ...]]:
+    """Each pipeline with the framework's default layers a stage, and balanced ones where that tells."""
+    found = balanced_layouts(
+        search.model, framework, columns["pipeline_parallel_size"], columns["virtual_pipeline_size"]
+    )
+    rows = np.flatnonzero(found.number != MISSING)
+    if not len(rows):
+        return columns, ()
+    default = {**columns, "layers_per_stage": np.full(rows_of(columns), MISSING)}
+    balanced = {**columns, "layers_per_stage": found.number, "stage_layers": found.largest}
+    joined = {name: np.concatenate([column, balanced[name][rows]]) for name, column in default.items()}
+    return joined, found.layouts
 
 
 def rows_of(columns: Mapping[str, Column]) -> int:
@@ -220,10 +242,12 @@ def _with_shards(columns: Columns, axes: Axes, cluster: Cluster, framework: Fram
         ((_shard_ranks(columns) > 1) | np.isin(columns["zero_stage"], _stages_of_one_rank(axes, framework)))
         & ((columns["pipeline_parallel_size"] == 1) | pipeline_stages | (len(axes.zero) == 1)),
     )
-    if axes.replicate is not None:
+    if axes.replicate is None:
+        columns = _with_domain_shards(columns, cluster)
+    else:
         columns = cross(columns, data_parallel_replicate_size=axes.replicate)
-        return keep(columns, columns["data_parallel_size"] % columns["data_parallel_replicate_size"] == 0)
-    return _with_domain_shards(columns, cluster)
+        columns = keep(columns, columns["data_parallel_size"] % columns["data_parallel_replicate_size"] == 0)
+    return _with_secondary_shards(columns, cluster) if axes.secondary else columns
 
 
 def _shard_ranks(columns: Columns) -> IntColumn:
@@ -254,6 +278,18 @@ def _with_domain_shards(columns: Columns, cluster: Cluster) -> Columns:
     replicates = (columns["zero_stage"] > 0) & (shards > 1) & (shards < data) & (data % shards == 0)
     columns["data_parallel_replicate_size"] = np.where(inside, data // shards, 1)
     return keep(columns, ~inside | replicates)
+
+
+def _with_secondary_shards(columns: Columns, cluster: Cluster) -> Columns:
+    """Under ZeRO-3 across domains: without and with a second copy of the weights in each NVLink domain (hpZ)."""
+    columns = cross(columns, inside=[False, True])
+    shards = np.maximum(cluster.nvlink_domain_gpus // columns["tensor_parallel_size"], 1)
+    ranks = _shard_ranks(columns)
+    inside = columns.pop("inside")
+    whole = columns["data_parallel_replicate_size"] == 1
+    copies = whole & (columns["zero_stage"] == 3) & (shards > 1) & (shards < ranks) & (ranks % shards == 0)
+    columns["secondary_shard_size"] = np.where(inside, shards, 1)
+    return keep(columns, ~inside | copies)
 
 
 def _with_experts(columns: Columns, axes: Axes) -> Columns:

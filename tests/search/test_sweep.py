@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cost_models.layouts import balanced_layout
 from cost_models.workload import FineTuning, Workload
 from search import sweep as sweep_module
 from search.candidates import Candidates
@@ -29,14 +30,18 @@ def swept(search: SearchProblem) -> Sweep:
 
 
 def brute_force(search: SearchProblem) -> Candidates:
-    """Every combination of `space`, judged by the cost models alone."""
+    """Every combination of `space`, with default layers and with balanced ones, judged by the cost models alone."""
     names = list(search.space)
     strategies = [
         {"framework": framework, **dict(zip(names, values, strict=True))}
         for framework in search.frameworks or ()
         for values in itertools.product(*search.space.values())
     ]
-    return Evaluator(search).evaluate_strategies(0, strategies)
+    balanced = [
+        {**one, "layers_per_stage": balanced_layout(search.model, one["pipeline_parallel_size"], 1)}
+        for one in strategies
+    ]
+    return Evaluator(search).evaluate_strategies(0, strategies + balanced)
 
 
 def rows(candidates: Candidates) -> Iterator[tuple[Any, ...]]:
