@@ -28,6 +28,7 @@ MODEL: Final[Mapping[str, str]] = {
             *("qk-layernorm", "softmax-type", "normalization", "position-embedding-type", "add-qkv-bias"),
             *("vocab-size", "glu-linear-offset", "activation-func-clamp-value", "moe-router-topk"),
             *("moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "moe-token-dispatcher-type"),
+            "moe-enable-deepep",
             *("moe-router-load-balancing-type", "moe-aux-loss-coeff", "moe-router-dtype", "moe-permute-fusion"),
             *("moe-grouped-gemm", "tensor-model-parallel-size", "pipeline-model-parallel-size"),
             *("pipeline-model-parallel-layout", "context-parallel-size", "cp-comm-type", "sequence-parallel"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,13 @@ def test_every_field_is_written_or_refused(field: str) -> None:
     else:
         without = {name: wanted for name, wanted in with_it.items() if name != field}
         assert written != outcome(launch_job(model, **without))
+
+
+def test_tokens_travel_as_they_were_priced() -> None:
+    cluster = gpus(64)
+    place = replace(cluster, inter_node=replace(cluster.inter_node, expert_dispatch="hierarchical"))
+    work = Workload(4096, 512)
+    model = container(launch_job("deepseek-v3", place, work, expert_parallel_size=16, zero_stage=1))["model"]
+    assert (model["moe_token_dispatcher_type"], model["moe_enable_deepep"]) == ("flex", True)
+    model = container(launch_job("deepseek-v3", cluster, work, expert_parallel_size=16, zero_stage=1))["model"]
+    assert (model["moe_token_dispatcher_type"], model.get("moe_enable_deepep")) == ("alltoall", None)
