@@ -113,6 +113,17 @@ class Keys:
 
         return self._read(key, check)
 
+    def modules(self, key: str) -> list[list[str]] | None:
+        """A list of lists of names."""
+
+        def check(value: Any) -> list[list[str]]:
+            parts = value if isinstance(value, list) else [None]
+            if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in parts):
+                raise error(key, "not_modules", "must be a list with the names of each part's modules")
+            return list(parts)
+
+        return self._read(key, check)
+
     def ignore(self, *keys: str) -> None:
         """Keys (or, with a final dot, all below one) that change neither memory nor time."""
         for key in keys:

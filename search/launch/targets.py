@@ -7,13 +7,14 @@ from typing import Final
 
 from cost_models.errors import InvalidInput
 from cost_models.frameworks import FRAMEWORKS
-from search.launch import accelerate, deepspeed, megatron_bridge, megatron_lm
+from search.launch import accelerate, deepspeed, megatron_bridge, megatron_lm, torchtitan
 from search.launch.job import LaunchFiles, LaunchJob
 
 WRITERS: Final[Mapping[str, Callable[[LaunchJob], LaunchFiles]]] = {
     megatron_lm.TARGET: megatron_lm.write,
     megatron_bridge.TARGET: megatron_bridge.write,
     deepspeed.TARGET: deepspeed.write,
+    torchtitan.TARGET: torchtitan.write,
     accelerate.TARGET: accelerate.write,
 }
 """By target; one that several frameworks have tells them apart itself."""
