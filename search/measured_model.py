@@ -32,10 +32,10 @@ LEVEL_DEVIATION: Final = 0.2
 """Between clusters: median errors of the time model over families of public runs (`learned.step_time`)."""
 FRAMEWORK_DEVIATION: Final = 0.15
 """Of a framework within one cluster: between `learned.step_time`'s spreads within (0.1) and between (0.2) clusters."""
-NEAR_DEVIATION: Final = 0.03
+NEAR_DEVIATION: Final = 0.02
 """Of like layouts: what the spread within a cluster and framework leaves once parts have their factors."""
-NOISE_DEVIATION: Final = 0.015
-"""Of a run: steady steps of one setting vary by 1 to 2 %."""
+NOISE_DEVIATION: Final = 0.02
+"""Of a run: steady steps of one setting vary by about this from day to day (`learned.step_time`)."""
 _COMPUTE: Final = 0.05
 _EXPOSED: Final = 0.5
 """Deviations of the log factors of a part: of computation beside the level and the framework; of communication, which
