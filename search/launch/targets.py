@@ -7,7 +7,7 @@ from typing import Final
 
 from cost_models.errors import InvalidInput
 from cost_models.frameworks import FRAMEWORKS
-from search.launch import accelerate, deepspeed, megatron_bridge, megatron_lm, torchtitan
+from search.launch import accelerate, deepspeed, megatron_bridge, megatron_lm, nanotron, torchtitan
 from search.launch.job import LaunchFiles, LaunchJob
 
 WRITERS: Final[Mapping[str, Callable[[LaunchJob], LaunchFiles]]] = {
@@ -16,6 +16,7 @@ WRITERS: Final[Mapping[str, Callable[[LaunchJob], LaunchFiles]]] = {
     deepspeed.TARGET: deepspeed.write,
     torchtitan.TARGET: torchtitan.write,
     accelerate.TARGET: accelerate.write,
+    nanotron.TARGET: nanotron.write,
 }
 """By target; one that several frameworks have tells them apart itself."""
 TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
