@@ -74,7 +74,10 @@ _NOTES: Final = (
     "Rotary base and scaling and norm epsilon change neither memory nor time, and are not set: take them from the "
     "model's config.",
 )
-_FILL_IN: Final = "import os, pathlib, sys; pathlib.Path(sys.argv[2]).write_text(os.path.expandvars(pathlib.Path(sys.argv[1]).read_text()))"
+_FILL_IN: Final = (
+    "import os, pathlib, sys; given, filled = map(pathlib.Path, sys.argv[1:]); "
+    "filled.write_text(os.path.expandvars(given.read_text()))"
+)
 _VARIABLES: Final = ("DATA_PATH", "TOKENIZER", "CHECKPOINTS", "LEARNING_RATE")
 
 
