@@ -177,7 +177,7 @@ def print_cases(service: Service) -> None:
 
 
 def print_growth(service: Service) -> None:
-    """One model from 64 to 65,536 GPUs, its batch growing with the square root of them."""
+    """One model from 64 to 65,536 GPUs, a sequence for each of them."""
     print("| growth | elapsed, s | CPU, s | scored | of | best step, s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for nodes in GROWTH_NODES:

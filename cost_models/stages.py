@@ -37,6 +37,18 @@ class StageRows:
     def __len__(self) -> int:
         return len(self.row)
 
+    def on_first(self, values: FloatColumn) -> FloatColumn:
+        """(m,): `values`, (n,), on the first stage of each strategy, 0 on the others."""
+        column = np.zeros(len(self))
+        column[self.start] = values
+        return column
+
+    def on_last(self, values: FloatColumn) -> FloatColumn:
+        """The same on the last stage."""
+        column = np.zeros(len(self))
+        column[np.append(self.start[1:], len(self)) - 1] = values
+        return column
+
     def first_with_most(self, values: FloatColumn) -> IntColumn:
         """(n,) index of the first stage row of each strategy at which `values`, (m,), are highest."""
         most = np.maximum.reduceat(values, self.start)

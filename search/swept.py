@@ -180,8 +180,9 @@ def _rejections(candidates: Candidates, capacity_bytes: float) -> Counter[str]:
 
 
 def _count(reasons: Counter[str], violations: CodeColumn, times: IntColumn | FloatColumn) -> None:
-    masks, which = np.unique(violations, return_inverse=True)
-    counts = np.bincount(which, weights=times, minlength=len(masks))
+    broken = np.flatnonzero(violations)
+    masks, which = np.unique(violations[broken], return_inverse=True)
+    counts = np.bincount(which, weights=times[broken], minlength=len(masks))
     for mask, count in zip(masks.tolist(), counts.tolist(), strict=True):
         if count:
             reasons.update(dict.fromkeys(decode(VIOLATIONS, mask), int(count)))

@@ -133,8 +133,8 @@ def _elements(
     return _Elements(
         whole,
         np.minimum(block[row], whole),
-        np.where(stages.first, first[row], 0.0),
-        np.where(stages.last, last[row], 0.0),
+        stages.on_first(first),
+        stages.on_last(last),
     )
 
 

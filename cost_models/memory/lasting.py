@@ -125,11 +125,11 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
     fresh = _fresh_gradients(table, accumulated)
     cast = _cast_bytes(problem, table)
     casts_kept = kept_casts(problem, table)
-    last = np.where(stages.last, ends.last[row], 0.0)
+    last = stages.on_last(ends.last)
     made = np.where(fresh, dtype_bytes(table.gradient_dtype), 0.0)
     new = made / shards.dense_divisor(shards.gradients)
     of_block = new * block.dense + made / shards.expert_divisor(shards.gradients) * block.expert
-    last_made = of_block[row] + np.where(stages.first, (new * ends.trainable_first)[row], 0.0)
+    last_made = of_block[row] + stages.on_first(new * ends.trainable_first)
     lasting = Lasting(
         parameters=states.parameters,
         gradients=states.gradients,
@@ -143,7 +143,7 @@ def lasting_bytes(problem: Problem, table: StrategyTable, stages: StageRows) -> 
         stepped_gradients=_stepped_gradients(table, stages, weights, shards, states.gradients),
         step_gradients=states.step_gradients,
         step_states=_step_states(problem, table, stages, weights, block, shards.dense_divisor(shards.states)),
-        head_gradients=np.where(stages.last, (new * ends.trainable_last)[row], 0.0),
+        head_gradients=stages.on_last(new * ends.trainable_last),
         late_gradients=np.maximum(states.gradients - last_made, 0.0),
         forward_copies=(cast * (1.0 - casts_kept))[row] * weights.matrices,
         head_copies=cast[row] * last,

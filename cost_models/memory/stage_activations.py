@@ -98,7 +98,7 @@ def stage_activations(
         saved -= on_host
     boundary = at.element * problem.model.hidden_size * at.count * at.residual
     sent = np.where(flag(table, "keeps_pipeline_outputs"), boundary, 0.0)
-    final = np.where(stages.last, loss.final_norm[row], 0.0)
+    final = stages.on_last(loss.final_norm)
     saved += np.where(stages.last, (held.leaving - 1.0) * final, held.leaving * sent[row])
     if problem.workload.dropout > 0:
         mask = (problem.model.hidden_size * at.count * at.residual)[row]
@@ -111,11 +111,11 @@ def stage_activations(
         patches = (at.keys - 1.0) * problem.model.patch_elements
         image = (at.element * at.table.micro_batch_size * patches)[row]
         saved += np.where(stages.first, held.entering * image, 0.0)
-    pending = np.where(stages.last, (held.leaving - 1.0) * loss.pending[row], 0.0)
-    losses = np.where(stages.last, loss.peak[row], 0.0)
-    loss_forward = np.where(stages.last, loss.forward[row], 0.0)
-    logits = np.where(stages.last, loss.kept[row], 0.0)
-    head = np.where(stages.last, loss.backward[row], 0.0)
+    pending = (held.leaving - 1.0) * stages.on_last(loss.pending)
+    losses = stages.on_last(loss.peak)
+    loss_forward = stages.on_last(loss.forward)
+    logits = stages.on_last(loss.kept)
+    head = stages.on_last(loss.backward)
     received = received_bytes(problem, table, stages, held, boundary)
     whole = at.element * problem.model.hidden_size * at.count
     received += np.where(table.sequence_parallel, number(table, "gather_buffers") * whole, 0.0)[row]

@@ -143,7 +143,7 @@ def state_bytes(
             states += (_fp32_moments(problem) - per_moment(problem, table))[row] * adapters
     if problem.workload.optimizer == "adamw-8bit":
         wider = np.where(flag(table, "embeddings_step_in_fp32"), _fp32_moments(problem) - per_state, 0.0) * states_here
-        embedding = np.where(stages.first, end_weights(problem, table).trainable_first[row], 0.0)
+        embedding = stages.on_first(end_weights(problem, table).trainable_first)
         states += total(wider, shards.states, embedding, np.zeros_like(embedding))
     if problem.workload.optimizer in MATRIX_OPTIMIZERS:
         spared = spared_moments(problem, table, stages, weights, per_moment(problem, table))

@@ -125,18 +125,14 @@ def local_weights(problem: Problem, table: StrategyTable, stages: StageRows, end
     """Weights of every stage row. A tied matrix has a copy on both ends of a pipeline (arXiv 1909.08053, section 5)."""
     blocks_dense, expert = _on_rank(table, stages, [_stored_split(problem, block) for block in problem.model.blocks])
     last = ends.last + np.where(table.pipeline_parallel_size > 1, ends.tied_copy, 0.0)
-    outside = np.where(stages.first, ends.first[stages.row], 0.0) + np.where(stages.last, last[stages.row], 0.0)
+    outside = stages.on_first(ends.first) + stages.on_last(last)
     dense = blocks_dense + outside
     tuning = problem.workload.fine_tuning
     if tuning is None:
         return LocalWeights(dense, expert, dense, expert, blocks_dense + expert)
     adapters = [adapter_split(block, tuning) for block in problem.model.blocks]
     trained, trained_expert = _on_rank(table, stages, adapters)
-    trained = (
-        trained
-        + np.where(stages.first, ends.trainable_first[stages.row], 0.0)
-        + np.where(stages.last, ends.trainable_last[stages.row], 0.0)
-    )
+    trained = trained + stages.on_first(ends.trainable_first) + stages.on_last(ends.trainable_last)
     return LocalWeights(dense, expert, trained, trained_expert, blocks_dense + expert)
 
 

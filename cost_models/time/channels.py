@@ -80,12 +80,15 @@ def channel(
     left = (group.size - group.per_domain) / group.size / nic
     latencies = [_Latency.of(cluster, links, protocol) for protocol in protocols]
     plain, quick = latencies[0], latencies[-1]
+    rings = [latency.ring(group) for latency in latencies]
+    depth = np.ceil(np.log2(group.domains))
     return Channel(
         size=group.size,
         share=(group.size - 1) / group.size,
-        gather_seconds=tuple(some * latency.ring(group, rounds=1) for latency in latencies),
+        gather_seconds=tuple(some * (latency.ring_base + once) for latency, once in zip(latencies, rings, strict=True)),
         reduce_seconds=tuple(
-            some * np.minimum(latency.ring(group, rounds=2), latency.tree(group)) for latency in latencies
+            some * np.minimum(latency.ring_base + 2 * once, latency.tree(group, depth))
+            for latency, once in zip(latencies, rings, strict=True)
         ),
         bytes_per_s=np.where(spread, np.minimum(inside, group.per_domain * nic), inside),
         half_bytes=np.where(spread, group.per_domain * links.half_bytes, 0.0),
@@ -126,17 +129,17 @@ class _Latency:
             pace = links.efa_step_seconds
         return cls(protocol.ring_base, inside[0], across[0], protocol.tree_base, inside[1], across[1], pace)
 
-    def ring(self, group: Group, *, rounds: int) -> FloatColumn:
-        """All steps of some rounds; as many of each round cross domains as there are domains but one."""
+    def ring(self, group: Group) -> FloatColumn:
+        """The steps of one round; as many cross domains as there are domains but one."""
         crossing = group.domains - 1
         steps = (group.size - 1 - crossing) * self.ring_inside + crossing * self.ring_across
         paced = np.where(crossing > 0, (group.size - 1) * self.pace, 0.0)
-        return self.ring_base + rounds * np.maximum(steps, paced)
+        return np.maximum(steps, paced)
 
-    def tree(self, group: Group) -> FloatColumn:
-        """A chain inside each domain and a tree over domains, up and down."""
+    def tree(self, group: Group, depth: FloatColumn) -> FloatColumn:
+        """A chain inside each domain and a tree of that depth over domains, up and down."""
         inside = (group.per_domain - 1) * self.tree_inside
-        seconds: FloatColumn = self.tree_base + 2 * (inside + np.ceil(np.log2(group.domains)) * self.tree_across)
+        seconds: FloatColumn = self.tree_base + 2 * (inside + depth * self.tree_across)
         return seconds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -35,11 +36,11 @@ class Device:
 
     def linear_rate(self, precision: IntColumn) -> FloatColumn:
         """FLOP/s that large linear layers reach."""
-        return self._rates(LINEAR_PEAK)[precision]
+        return self._linear_rates[precision]
 
     def wide_rate(self, precision: IntColumn) -> FloatColumn:
         """FLOP/s that large products in 16 bit (or fp32) reach."""
-        return self._rates(WIDE_PEAK)[precision]
+        return self._wide_rates[precision]
 
     def half_rate(self) -> float:
         """FLOP/s that large products of bf16 reach, or of fp16 where there is none."""
@@ -48,6 +49,14 @@ class Device:
     def memory_seconds(self, byte_count: FloatColumn) -> FloatColumn:
         """Streaming kernels: bytes over the bandwidth that they reach."""
         return byte_count / (self.gpu.memory_bytes_per_s * self.kernels.memory_efficiency)
+
+    @cached_property
+    def _linear_rates(self) -> FloatColumn:
+        return self._rates(LINEAR_PEAK)
+
+    @cached_property
+    def _wide_rates(self) -> FloatColumn:
+        return self._rates(WIDE_PEAK)
 
     def _rates(self, names: dict[str, str]) -> FloatColumn:
         return np.array([self._rate(names[choice]) for choice in PRECISIONS])

@@ -7,10 +7,12 @@ frozen weights: 4 instead of 6.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cost_models.adapters import adapted_linears
-from cost_models.architecture import Attention, Block, MixtureOfExperts
+from cost_models.architecture import Attention, Block, MixtureOfExperts, ModelArchitecture
 from cost_models.problem import Problem
 from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code
 from cost_models.time.cases import LayerCases
@@ -37,19 +39,25 @@ def active_matrix_parameters(block: Block) -> float:
     return attention + _feed_forward_parameters(block)
 
 
+def _over_layers(model: ModelArchitecture, of_block: Callable[[Block], float]) -> float:
+    """Sum over all layers of what a block of each kind has, which is worked out once."""
+    each = [of_block(block) for block in model.blocks]
+    return sum(each[kind] for kind in model.layer_blocks)
+
+
 def model_flops(problem: Problem) -> float:
     """Of the whole step on all GPUs."""
     model, sequence = problem.model, float(problem.workload.sequence_length)
     fine_tuning = problem.workload.fine_tuning
-    matrices = float(sum(active_matrix_parameters(model.blocks[kind]) for kind in model.layer_blocks))
+    matrices = float(_over_layers(model, active_matrix_parameters))
     head = float(model.hidden_size * model.vocab_size)
     if model.is_classifier:
         # By token: of a sequence one goes through the head, all but that one through the patch projection.
         head = (head + (sequence - 1) * model.patch_elements * model.hidden_size) / sequence
-    attention = 3 * sum(_core_flops(model.blocks[kind], sequence) for kind in model.layer_blocks)
+    attention = 3 * _over_layers(model, lambda block: _core_flops(block, sequence))
     if fine_tuning is None:
         return problem.workload.tokens * (6 * (matrices + head) + attention)
-    adapters = sum(_adapter_parameters(model.blocks[kind], problem) for kind in model.layer_blocks)
+    adapters = _over_layers(model, lambda block: _adapter_parameters(block, problem))
     head_work = (6 if "head" in fine_tuning.modules_to_save else 4) * head
     return problem.workload.tokens * (4 * matrices + head_work + 6 * adapters + attention)
 
@@ -59,13 +67,17 @@ def skipped_flops(problem: Problem) -> float:
     if problem.workload.attention != "flash":
         return 0.0
     sequence = float(problem.workload.sequence_length)
-    skipped = 0.0
-    for kind in problem.model.layer_blocks:
-        for attention in problem.model.blocks[kind].attentions:
-            reach = min(sequence, float(attention.window)) if attention.window else sequence
-            span = float(visible_span(np.array([sequence]), causal=attention.causal, window=attention.window)[0])
-            skipped += attention_flops(attention, sequence) * (1 - span / reach)
+    skipped = _over_layers(
+        problem.model, lambda block: sum(_masked_flops(attention, sequence) for attention in block.attentions)
+    )
     return 3 * problem.workload.tokens * skipped
+
+
+def _masked_flops(attention: Attention, sequence: float) -> float:
+    """Of `attention_flops`, those of masked keys."""
+    reach = min(sequence, float(attention.window)) if attention.window else sequence
+    span = float(visible_span(np.array([sequence]), causal=attention.causal, window=attention.window)[0])
+    return attention_flops(attention, sequence) * (1 - span / reach)
 
 
 def recompute_flops(problem: Problem, picked: PickedStages, cases: LayerCases) -> FloatColumn:
