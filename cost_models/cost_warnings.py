@@ -97,8 +97,8 @@ class CostWarnings:
         waiting, step = float(self.score.time.parts["offload"][row]), float(self.score.step_seconds[row])
         times = waiting * (1 / NVME_SHARE - 1) / (step - waiting)
         return (
-            f"{waiting:.1f} of {step:.1f} s a step wait for the NVMe drives of a node: drives {times:.1f} times as fast "
-            "would bring that below a quarter"
+            f"{waiting:.1f} of {step:.1f} s a step wait for the NVMe drives of a node: drives {times:.1f} times as "
+            "fast would bring that below a quarter"
         )
 
     def _experts(self, row: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from cost_models.estimate import estimate
 from search.candidates import Candidates
 from search.evaluator import Evaluator
 from search.space import allows
+
+DECIMALS: Final = 9
+"""Of seconds that are written out, as in `cost_models.answer`."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,9 @@ def score_current(evaluator: Evaluator, frameworks: Sequence[str]) -> Current | 
 
 
 def compare(evaluator: Evaluator, current: Current, plans: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Its Estimate with `nodes` and `gain`: the share of its objective that the first plan saves; null where either
-    has no figures."""
+    """Its Estimate with `nodes` and, against the first plan: `gain`, the share of its objective that is saved;
+    `saved_seconds`, of each part of the step (negative: the plan spends more); `changes`, the fields that differ. Null
+    where either has no figures."""
     search = evaluator.search
     cluster = int(current.candidates.cluster[0])
     estimates = estimate(
@@ -47,8 +51,14 @@ def compare(evaluator: Evaluator, current: Current, plans: Sequence[Mapping[str,
         corrections=search.corrections,
     )
     answer = full_answers(estimates)[0]
-    gain = None
+    gain, saved, changes = None, None, None
     if plans and answer["valid"]:
+        before, after = answer["time"]["breakdown_seconds"], plans[0]["time"]["breakdown_seconds"]
+        saved = {part: round(before[part] - after[part], DECIMALS) for part in before}
+        new = plans[0]["strategy"]
+        changes = {
+            name: {"from": value, "to": new[name]} for name, value in answer["strategy"].items() if value != new[name]
+        }
         own = answer["time"]["step_seconds"] * evaluator.price(cluster)
         index = next(i for i, option in enumerate(search.clusters) if option.nodes == plans[0]["nodes"])
         gain = 1 - plans[0]["time"]["step_seconds"] * evaluator.price(index) / own
@@ -56,4 +66,6 @@ def compare(evaluator: Evaluator, current: Current, plans: Sequence[Mapping[str,
         **answer,
         "nodes": search.clusters[cluster].nodes,
         "gain": gain if gain is None or np.isfinite(gain) else None,
+        "saved_seconds": saved,
+        "changes": changes,
     }

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from cost_models.cluster import Cluster
+from cost_models.time.reductions import Reduction, gradient_reductions
 from cost_models.units import JOULES_PER_KWH
+from search import collectives
 from search.alternatives import Priced, price_alternatives
 from search.candidates import Candidates, join
 from search.describe import describe
@@ -42,6 +46,7 @@ class Explanation:
     alternatives: tuple[Priced, ...] = ()
     sensitivity: tuple[Change, ...] = ()
     """Of the first plan."""
+    reductions: tuple[Reduction, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """What it adds to the answer of a plan."""
@@ -49,6 +54,7 @@ class Explanation:
             "explanation": list(self.sentences),
             "alternatives": [one.as_dict() for one in self.alternatives],
             "sensitivity": [change.as_dict() for change in self.sensitivity],
+            "collectives": collectives.as_data(self.reductions),
         }
 
 
@@ -72,11 +78,19 @@ def explain(plans: Candidates, written: Sequence[Answer], background: Background
     evaluator = background.evaluator
     clusters = plans.cluster.tolist()
     priced: dict[int, list[Priced]] = {}
+    reductions: dict[int, tuple[Reduction, ...]] = {}
     nearby: list[Candidates] = []
     for cluster in sorted(set(clusters)):
         rows = [row for row, index in enumerate(clusters) if index == cluster]
         found, scored = price_alternatives(evaluator, cluster, [written[row]["strategy"] for row in rows])
         priced.update(zip(rows, found, strict=True))
+        reductions.update(
+            zip(
+                rows,
+                gradient_reductions(evaluator.search.problems[cluster], plans.table.take(np.array(rows))),
+                strict=True,
+            )
+        )
         nearby.append(scored)
     changes = tuple(sensitivity(evaluator, plans, join([background.others, *nearby])))
     values = [_value(evaluator, plan) for plan in written]
@@ -87,12 +101,14 @@ def explain(plans: Candidates, written: Sequence[Answer], background: Background
                 _time_bound(plan, evaluator.search.clusters[clusters[row]]),
                 _memory_bound(plan),
                 *(_against(evaluator, plan, background.current) if row == 0 else ()),
+                *filter(None, [collectives.in_words(reductions[row])] if row == 0 else ()),
                 *(grounds(evaluator.search.problems[clusters[0]], written, values) if row == 0 else ()),
                 *(one.sentence for one in priced[row] if one.figures is not None),
                 *(change.sentence for change in changes if row == 0),
             ),
             alternatives=tuple(priced[row]),
             sensitivity=changes if row == 0 else (),
+            reductions=reductions[row],
         )
         for row, plan in enumerate(written)
     ]

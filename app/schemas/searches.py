@@ -104,6 +104,17 @@ class Sensitivity(ResponseModel):
     best: ChangedBest | None = Field(description="Null: nothing at hand fits.")
 
 
+class Collective(ResponseModel):
+    """One level of the reduction of gradients, as it is priced."""
+
+    collective: str = Field(description="all-reduce, reduce-scatter.")
+    algorithm: str = Field(description="ring, tree.")
+    protocol: str = Field(description="Of NCCL: Simple, LL128, LL.")
+    ranks: int
+    nodes: int = Field(description="That one group of the ranks spans.")
+    message_bytes: float
+
+
 class Plan(Estimate):
     """An Estimate that was ranked."""
 
@@ -112,6 +123,9 @@ class Plan(Estimate):
     explanation: list[str] = Field(description="Why it wins, what binds it, what its nearest alternatives would cost.")
     alternatives: list[Alternative] = Field([], description="One step in each direction, fastest first.")
     sensitivity: list[Sensitivity] = Field([], description="Of the first plan; empty of others.")
+    collectives: list[Collective] = Field(
+        [], description="How gradients are reduced: one level is flat, two are hierarchical. Empty of adapters."
+    )
 
 
 class ClusterSize(ResponseModel):
@@ -141,7 +155,9 @@ class SearchResult(ResponseModel):
     plans: list[Plan] = Field(description="Ranked; all fit and differ pairwise.")
     tight: list[Plan] = Field(description="Would fit at confidence 0.5 only.")
     pareto: list[Plan] = Field(description="Step time against peak memory.")
-    current: dict[str, Any] | None = Field(description="The strategy run today and the gain over it.")
+    current: dict[str, Any] | None = Field(
+        description="The strategy run today and what the first plan gains over it: `gain`, `saved_seconds`, `changes`."
+    )
     space_size: int = Field(description="All combinations.")
     evaluated: int = Field(description="Strategies scored.")
     trials: int = Field(description="Trials of the study.")

@@ -12,11 +12,13 @@ from typing import Final
 import numpy as np
 
 from cost_models.cluster import Cluster, MeasuredBandwidth
-from cost_models.strategy import FloatColumn, IntColumn
+from cost_models.strategy import BoolColumn, FloatColumn, IntColumn
 from cost_models.time.channels import Channel, channel
 from cost_models.time.coefficients import Coefficients
 from cost_models.time.protocols import PROTOCOLS, Protocol
 
+SAME: Final = 1e-9
+"""Relative: latencies this close are one."""
 RING_COLLECTIVES: Final = ("all_gather", "reduce_scatter", "all_reduce")
 
 
@@ -60,6 +62,22 @@ class Network:
             across = ~np.isinf(group.at(group.node_share))
             by_links = np.where(across, sent_bytes / _interpolate(table, group.at(group.nodes), sent_bytes), by_links)
         return group.at(group.send_seconds) + by_links
+
+    def choice(self, group: Channel, message_bytes: FloatColumn, *, summed: bool) -> tuple[IntColumn, BoolColumn]:
+        """What is priced: the index of the protocol, and whether along trees; of an all-reduce (`summed`), else of a
+        reduce-scatter."""
+        rounds, collective = (2, "all_reduce") if summed else (1, "reduce_scatter")
+        moving = rounds * self._ring_seconds(group, message_bytes, collective)
+        latencies = group.reduce_seconds if summed else group.gather_seconds
+        seconds = [group.at(one) + moving / way.bandwidth for one, way in zip(latencies, self.protocols, strict=True)]
+        chosen: IntColumn = np.argmin(np.stack(seconds), axis=0)
+        # A ring's base is paid once, its steps in both rounds.
+        rings = [
+            group.at(2 * once) - way.ring_base for once, way in zip(group.gather_seconds, self.protocols, strict=True)
+        ]
+        shorter = [group.at(one) < ring * (1 - SAME) for one, ring in zip(group.reduce_seconds, rings, strict=True)]
+        climbs: BoolColumn = np.stack(shorter)[chosen, np.arange(len(chosen))]
+        return chosen, climbs if summed else np.zeros_like(climbs)
 
     def _fastest(self, group: Channel, latencies: tuple[FloatColumn, ...], moving: FloatColumn) -> FloatColumn:
         """By the protocol that is the fastest for each message, given the seconds that its bytes alone take."""

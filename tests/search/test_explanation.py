@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cost_models.units import GIB
@@ -209,3 +210,28 @@ def test_other_frameworks_are_a_remedy() -> None:
     result = run(search)
     assert result.plans == ()
     assert "It would fit with frameworks megatron-lm, deepspeed, fsdp2 (" in result.verdict
+
+
+def test_the_gain_over_the_current_strategy_is_broken_down() -> None:
+    current = {"framework": "fsdp2", "micro_batch_size": 1, "activation_checkpointing": "full"}
+    result = run(small_search(space=NARROW, current=current, trials=0))
+    found, best = result.current, result.plans[0]
+    assert found is not None
+    parts = found["time"]["breakdown_seconds"]
+    assert found["saved_seconds"] == {
+        part: pytest.approx(seconds - best["time"]["breakdown_seconds"][part]) for part, seconds in parts.items()
+    }
+    saved = sum(found["saved_seconds"].values())
+    assert found["gain"] == pytest.approx(saved / found["time"]["step_seconds"])
+    assert found["changes"]["activation_checkpointing"]["from"] == "full"
+    changed = {name: change["to"] for name, change in found["changes"].items()}
+    assert {**found["strategy"], **changed} == best["strategy"]
+
+
+def test_the_reduction_of_gradients_is_named() -> None:
+    result = run(small_search(clusters=(cluster(nodes=2),), space=NARROW, trials=0))
+    for plan in result.plans:
+        strategy = plan["strategy"]
+        ranks = strategy["data_parallel_size"] * strategy["context_parallel_size"]
+        assert np.prod([level["ranks"] for level in plan["collectives"]]) == ranks
+    assert any(s.startswith("Gradients are priced as one ") for s in result.plans[0]["explanation"])
