@@ -7,14 +7,25 @@ from typing import Final
 
 from cost_models.errors import InvalidInput
 from cost_models.frameworks import FRAMEWORKS
-from search.launch import accelerate, deepspeed, megatron_bridge, megatron_lm, nanotron, torchtitan
+from search.launch import (
+    accelerate,
+    ddp,
+    deepspeed,
+    hf_trainer,
+    megatron_bridge,
+    megatron_lm,
+    nanotron,
+    torchtitan,
+)
 from search.launch.job import LaunchFiles, LaunchJob
 
 WRITERS: Final[Mapping[str, Callable[[LaunchJob], LaunchFiles]]] = {
     megatron_lm.TARGET: megatron_lm.write,
     megatron_bridge.TARGET: megatron_bridge.write,
     deepspeed.TARGET: deepspeed.write,
+    hf_trainer.TARGET: hf_trainer.write,
     torchtitan.TARGET: torchtitan.write,
+    ddp.TARGET: ddp.write,
     accelerate.TARGET: accelerate.write,
     nanotron.TARGET: nanotron.write,
 }
