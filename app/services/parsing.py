@@ -19,10 +19,7 @@ def parse_strategy(request: ParseRequest) -> dict[str, Any]:
     Raises:
         InvalidInput: A text that is not of its format, or degrees that are not those of the cluster.
     """
-    read = PARSERS.get(request.format)
-    if read is None:
-        raise InvalidInput(("format",), "not_supported_yet", f"format {request.format} is not read yet")
-    parsed = read(request.content)
+    parsed = PARSERS[request.format](request.content)
     strategy = dict(parsed.strategy)
     if request.cluster is not None:
         strategy |= _data_parallel(strategy, resolve_cluster(request.cluster.model_dump(exclude_none=True)))

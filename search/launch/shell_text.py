@@ -16,8 +16,10 @@ from typing import Final
 from cost_models.errors import InvalidInput
 
 MOST_WORDS: Final = 20_000
-LARGEST: Final = 1 << 20
-"""Characters of one word: variables that hold one another double their length at every step."""
+LARGEST: Final = 1 << 17
+"""Characters of a script: far more than any has, few enough that a single word of them is read in a second."""
+MOST_PUT_IN: Final = 1 << 22
+"""Characters that variables stand for, all together: those that hold one another double their length at every step."""
 _SEPARATORS: Final = frozenset("();&|<>\n")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?(?::?-([^}]*)|:?\?[^}]*)?\}|(\w+))")
@@ -60,6 +62,8 @@ def read_shell(text: str) -> ShellText:
     Raises:
         InvalidInput: Quotes that do not close, or more words than any command has.
     """
+    if len(text) > LARGEST:
+        raise _refused("too_large", f"a launch script has at most {LARGEST} characters")
     if text.lstrip().startswith("["):
         return ShellText(_json_words(text))
     reader = _Reader()
@@ -100,6 +104,7 @@ class _Reader:
     def __init__(self) -> None:
         self.variables: dict[str, list[str]] = {}
         self.found: list[list[str]] = []
+        self._put_in = 0
 
     def commands(self, tokens: list[str]) -> Iterator[list[str]]:
         """The words of each command that is no assignment."""
@@ -150,17 +155,17 @@ class _Reader:
         if whole:
             # Whether it was quoted is not known; split, only names with spaces differ, of files that nobody reads here.
             return [word for held in self._value(whole) for word in held.split()]
-        put_in = _VARIABLE.sub(lambda found: " ".join(self._value(found)), token)
-        if len(put_in) > LARGEST:
-            raise _refused("too_large", f"a word has more than {LARGEST} characters")
-        return [put_in]
+        return [_VARIABLE.sub(lambda found: " ".join(self._value(found)), token)]
 
     def _value(self, found: re.Match[str]) -> list[str]:
         name, default, plain = found.groups()
         held = self.variables.get(name or plain)
-        if held is not None:
-            return held
-        return [found.group()] if default is None else default.split()
+        if held is None:
+            return [found.group()] if default is None else default.split()
+        self._put_in += sum(len(word) + 1 for word in held)
+        if self._put_in > MOST_PUT_IN:
+            raise _refused("too_large", f"variables stand for more than {MOST_PUT_IN} characters")
+        return held
 
 
 def _is_separator(token: str) -> bool:

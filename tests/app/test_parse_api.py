@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from fastapi.testclient import TestClient
 
 from app.schemas.examples import PARSE_DEEPSPEED, PARSE_MEGATRON
+from app.schemas.parsing import Format
+from search.launch.parsers import PARSERS
 from tests.app.test_launch_api import SMALL
 from tests.http_service import Work
 
 URL = "/v1/strategies/parse"
 CLUSTER = {"preset": "dgx-h100", "nodes": 8}
+
+
+def test_every_format_of_the_contract_is_read() -> None:
+    assert set(get_args(Format)) == set(PARSERS)
 
 
 def parse(client: TestClient, **body: Any) -> dict[str, Any]:

@@ -294,6 +294,9 @@ def test_what_megatron_would_refuse_is_refused_by_name(text: str, place: str) ->
         "A='x x'\n" + "".join('A="$A $A"\n' for _ in range(60)) + "torchrun p.py --lr $A",
         "A=(x x)\n" + "".join("A=(${A[@]} ${A[@]})\n" for _ in range(60)) + "torchrun p.py --lr ${A[@]}",
         "[" * 100_000,
+        "A=(" + "x " * 10_000 + ")\n" + "$A\n" * 10_000,
+        "A=" + "x" * 10_000 + "\n" + "$A" * 10_000,
+        "--bf16 " * 20_000,
     ],
 )
 def test_text_that_is_none_or_that_swells(text: str) -> None:
