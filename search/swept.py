@@ -23,7 +23,7 @@ SHORTLIST: Final = 4096
 NEAREST: Final = 256
 """Candidates kept in order of how little they miss by."""
 PENDING_ROWS: Final = 65_536
-"""Rows that wait for their time at most."""
+"""Rows that wait for their time at most, of all cluster sizes together: when a search has to stop they still do."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Sweep:
     tight: Candidates
     """Would fit at even odds."""
     late: Candidates
-    """Fit, but miss the deadline."""
+    """Fit, but miss the deadline; the least late first."""
     nearest: Candidates
     """Valid and too large, by what they need; kept up while nothing fits."""
     space_size: int
@@ -67,6 +67,7 @@ class Keeper:
         self.evaluated = 0
         self.rejected: Counter[str] = Counter()
         self._evaluator = evaluator
+        self._most_pending = PENDING_ROWS // len(evaluator.search.clusters)
         self._pending: list[Candidates] = []
         self._fits_something = False
         empty = evaluator.evaluate_strategies(0, [])
@@ -84,7 +85,7 @@ class Keeper:
         self._pending.append(block.take(block.fits | block.fits_at_even_odds))
         if self._evaluator.search.deadline_days is None:
             self._fits_something |= bool(block.fits.any())
-        if self._evaluator.search.deadline_days is not None or sum(map(len, self._pending)) > PENDING_ROWS:
+        if self._evaluator.search.deadline_days is not None or sum(map(len, self._pending)) > self._most_pending:
             self.time_pending()
         if not self.fits_something:
             self.add_nearest(block.take(block.valid & ~block.fits))
@@ -143,13 +144,13 @@ class Keeper:
 def merge(sizes: Sequence[Sweep]) -> Sweep:
     """Sweeps of the cluster sizes as one: the best of all of them."""
     nearest = join([size.nearest for size in sizes])
-    families = join([size.families for size in sizes])
+    families, late = join([size.families for size in sizes]), join([size.late for size in sizes])
     return Sweep(
         best=_first(join([size.best for size in sizes]), SHORTLIST),
         families=families.take(families.order()),
         front=front_of(join([size.front for size in sizes])),
         tight=_first(join([size.tight for size in sizes]), NEAREST),
-        late=_first(join([size.late for size in sizes]), NEAREST),
+        late=late.take(np.argsort(late.step_seconds, kind="stable")[:NEAREST]),
         nearest=nearest.take(np.argsort(nearest.needed_bytes, kind="stable")[:NEAREST]),
         space_size=sum(size.space_size for size in sizes),
         evaluated=sum(size.evaluated for size in sizes),

@@ -9,12 +9,15 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cost_models.workload import Workload
 from search import SearchProblem, SearchResult, run_search
 from search import sweep as sweep_module
+from search.evaluator import Evaluator
 from search.problem import Objective
+from search.watch import Watch
 from tests.search.problems import NARROW, Recorder, cluster, run, small_search
 
 TOKENS = 1e12
@@ -77,6 +80,16 @@ def test_a_size_that_is_late_says_what_it_takes() -> None:
         assert size.days == alone()[size.nodes].plans[0]["cost"]["days"]
         assert f"{size.days:.1f} days are {size.days - 50:.1f} more than the deadline" in size.notes[0]
         assert f"{size.nodes} node" in result.verdict
+
+
+@pytest.mark.parametrize("objective", ["step_time", "cost"])
+def test_what_misses_the_deadline_by_least_comes_first(objective: Objective) -> None:
+    search = sizes_search(objective=objective, deadline_days=50.0)
+    watch = Watch(lambda: 0.0, lambda: False, 0.0, math.inf)
+    late = sweep_module.sweep(Evaluator(search), search.frameworks or (), watch, lambda _: None).late
+    assert (np.diff(late.step_seconds) >= 0).all()
+    # Of 4, 1, 3 and 2 nodes the first and the third are in time at their best.
+    assert len(set(late.cluster.tolist())) > 1
 
 
 def test_no_size_in_time_lists_them_all() -> None:
