@@ -26,7 +26,7 @@ def describe(strategy: Mapping[str, Any]) -> str:
     mode = strategy["activation_checkpointing"]
     details.append("no checkpointing" if mode == "none" else f"{mode} checkpointing")
     if mode == "full":
-        details[-1] += f" of {strategy['checkpointed_layers']} layers a stage"
+        details[-1] += f" of {_layers(strategy['checkpointed_layers'])} a stage"
     if strategy["offload"] != "none":
         details.append(f"offload of {strategy['offload']} ({strategy['offload_fraction']:.0%})")
     chunks = strategy["layers_per_stage"]
@@ -35,3 +35,7 @@ def describe(strategy: Mapping[str, Any]) -> str:
             f"{min(chunks)} to {max(chunks)} layers a chunk, {chunks[0]} on the first, {chunks[-1]} on the last"
         )
     return f"{' '.join(words)}, {', '.join(details)}"
+
+
+def _layers(count: int) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"

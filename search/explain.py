@@ -9,19 +9,22 @@ from typing import Any, Final
 import numpy as np
 
 from cost_models.cluster import Cluster
+from cost_models.time.placement import domain_gpus
 from cost_models.time.reductions import Reduction, gradient_reductions
-from cost_models.units import JOULES_PER_KWH
+from cost_models.units import GB, JOULES_PER_KWH
 from search import collectives
 from search.alternatives import Priced, price_alternatives
 from search.candidates import Candidates, join
 from search.describe import describe
 from search.evaluator import Evaluator
 from search.grounds import grounds
-from search.sensitivity import Change, sensitivity
+from search.sensitivity import Change, in_words, sensitivity
 
 COMPUTE: Final = ("forward", "backward", "recompute", "optimizer")
 MEMORY_BINDS: Final = 0.9
 """Of the capacity: above, there is no room for the next step in any direction."""
+LEAST_ODDS: Final = 0.001
+"""Below, no bound of the memory is known well enough to tell."""
 OBJECTIVE_WORDS: Final = {
     "step_time": "Fastest",
     "cost": "Cheapest",
@@ -104,7 +107,7 @@ def explain(plans: Candidates, written: Sequence[Answer], background: Background
                 *filter(None, [collectives.in_words(reductions[row])] if row == 0 else ()),
                 *(grounds(evaluator.search.problems[clusters[0]], written, values) if row == 0 else ()),
                 *(one.sentence for one in priced[row] if one.figures is not None),
-                *(change.sentence for change in changes if row == 0),
+                *(in_words(changes) if row == 0 else ()),
             ),
             alternatives=tuple(priced[row]),
             sensitivity=changes if row == 0 else (),
@@ -125,8 +128,8 @@ def gain_and_risk(evaluator: Evaluator, plan: Answer, other: Answer) -> str:
     mine, theirs = plan["memory"], other["memory"]
     stakes = [
         f"up to {mine['required_upper_gib']:.1f} instead of {theirs['required_upper_gib']:.1f} of "
-        f"{mine['capacity_gib']:.1f} GiB, probability of running out {mine['oom_probability']:.2g} instead of "
-        f"{theirs['oom_probability']:.2g}"
+        f"{mine['capacity_gib']:.1f} GiB, probability of running out {_odds(mine['oom_probability'])} instead "
+        f"of {_odds(theirs['oom_probability'])}"
     ]
     if other["strategy"]["offload"] == "none" != plan["strategy"]["offload"]:
         stakes.append(f"{plan['strategy']['offload']} on the host, over PCIe")
@@ -166,7 +169,8 @@ def _standing(evaluator: Evaluator, plans: Sequence[Answer], row: int, evaluated
 
 
 def _named(evaluator: Evaluator, plan: Answer) -> str:
-    nodes = f" on {plan['nodes']} nodes" if len(evaluator.search.clusters) > 1 else ""
+    count = plan["nodes"]
+    nodes = f" on {count} node{'s' if count > 1 else ''}" if len(evaluator.search.clusters) > 1 else ""
     return f"{describe(plan['strategy'])}{nodes}"
 
 
@@ -215,24 +219,36 @@ def _time_bound(plan: Answer, cluster: Cluster) -> str:
     compute = sum(parts[name] for name in COMPUTE)
     name = max((part for part in parts if part not in COMPUTE), key=lambda part: parts[part])
     loss = parts[name]
-    links = {
-        "tensor_parallel": _tensor_link(plan["strategy"]["tensor_parallel_size"], cluster),
-        "data_parallel": f", over {cluster.inter_node.kind}" if cluster.gpus > cluster.nvlink_domain_gpus else "",
-        "offload": ", over PCIe and the host's memory",
-    }
-    recompute = f", {parts['recompute'] / total:.0%} of it recomputation" if parts["recompute"] > 0 else ""
+    recompute = f" ({parts['recompute'] / total:.0%} recomputation)" if parts["recompute"] > 0 else ""
     if loss <= 0:
         return f"Bound by the GPUs: all of the step is computation{recompute}."
     binding = "the GPUs" if compute >= total / 2 else _words(name)
     return (
         f"Bound by {binding}: {compute / total:.0%} of the step is computation{recompute}; the largest loss is "
-        f"{_words(name)}, {loss:.3g} s ({loss / total:.0%}){links.get(name, '')}."
+        f"{_words(name)}, {loss:.3g} s ({_share(loss / total)}){_link(name, plan['strategy'], cluster)}."
     )
 
 
-def _tensor_link(tensor: int, cluster: Cluster) -> str:
-    link = cluster.intra_node.kind if tensor <= cluster.nvlink_domain_gpus else cluster.inter_node.kind
-    return f", over {link}"
+def _share(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.005 else "under 1%"
+
+
+def _link(part: str, strategy: Mapping[str, Any], cluster: Cluster) -> str:
+    """Over what the groups of a part talk, as far as they reach."""
+    if part == "offload":
+        return ", over PCIe and the host's memory"
+    tensor = strategy["tensor_parallel_size"]
+    reach = {
+        "tensor_parallel": tensor,
+        "context_parallel": tensor * strategy["context_parallel_size"],
+        "expert_parallel": strategy["expert_parallel_size"] * strategy["expert_tensor_parallel_size"],
+        "data_parallel": cluster.gpus // strategy["pipeline_parallel_size"],
+        "pipeline_communication": cluster.gpus,
+    }
+    if part not in reach:
+        return ""
+    link = cluster.intra_node if reach[part] <= domain_gpus(cluster) else cluster.inter_node
+    return f", over {link.kind} at {link.bytes_per_s / GB:.3g} GB/s a GPU"
 
 
 def _memory_bound(plan: Answer) -> str:
@@ -242,6 +258,10 @@ def _memory_bound(plan: Answer) -> str:
     binds = "Memory binds" if upper > MEMORY_BINDS * capacity else "Memory"
     return (
         f"{binds}: up to {upper:.1f} of {capacity:.1f} GiB are needed ({upper / capacity:.0%}), "
-        f"probability of running out {memory['oom_probability']:.2g}; the largest part is {_words(part)}, "
+        f"probability of running out {_odds(memory['oom_probability'])}; the largest part is {_words(part)}, "
         f"{size:.1f} GiB."
     )
+
+
+def _odds(probability: float) -> str:
+    return f"{probability:.1%}" if probability >= LEAST_ODDS else f"under {LEAST_ODDS:.1%}"

@@ -25,9 +25,9 @@ def grounds(problem: Problem, plans: Sequence[Answer], values: Sequence[float]) 
     if first["provenance"]["time"] not in MEASURED:
         words.append(_safest(problem, plans, values))
     if ties := sum(value <= values[0] * (1 + STEP_TIME_ERROR) for value in values[1:]):
-        last = ties + 1
+        span = "1 and 2" if ties == 1 else f"1 to {ties + 1}"
         words.append(
-            f"Plans 1 to {last} lie within {STEP_TIME_ERROR:.1%}, the median error of step times on runs that the "
+            f"Plans {span} lie within {STEP_TIME_ERROR:.1%}, the median error of step times on runs that the "
             "model never saw: they tie, and only a run tells which is fastest."
         )
     elif len(values) > 1:

@@ -6,7 +6,7 @@ change is one small call of the cost models on all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ EXPERT_IMBALANCE: Final = 1.5
 REFINED_PLANS: Final = 3
 RECOMPUTED_SHARES: Final = (0.75, 0.5, 0.25, 0.0)
 """Of the layers that these plans recompute, at least one: what more memory is first used for."""
+UNFELT: Final = 5e-4
+"""Of the step: less is not written out."""
 SAME: Final = 1e-4
 """Relative: strategies this close are not told apart."""
 DECIMALS: Final = 9
@@ -72,12 +74,21 @@ class Change:
         }
 
     @property
+    def unfelt(self) -> bool:
+        """Neither the step of the first plan nor its place changes by anything worth a word."""
+        return self.rank == 1 and self.relative is not None and abs(self.relative) < UNFELT
+
+    @property
     def sentence(self) -> str:
         """In words."""
         head = f"With {self.words}: "
         if not len(self.best):
             return f"{head}nothing at hand fits."
-        own = "the first plan does not fit" if self.first is None else f"{self.first:.3g} s{_percent(self.relative)}"
+        own = (
+            "the first plan is no longer possible"
+            if self.first is None
+            else f"{self.first:.3g} s{_percent(self.relative)}"
+        )
         hours = ""
         if self.gpus_factor != 1.0 and self.best_relative is not None:
             hours = f"; GPU-hours {((1 + self.best_relative) * self.gpus_factor - 1) * 100:+.1f} %"
@@ -88,6 +99,13 @@ class Change:
             f"{head}{own}; {other} would be ahead, {float(self.best.step_seconds[0]):.3g} s"
             f"{_percent(self.best_relative)}{hours}."
         )
+
+
+def in_words(changes: Sequence[Change]) -> list[str]:
+    """A sentence for each change that is felt, and one for the others."""
+    said = [change.sentence for change in changes if not change.unfelt]
+    unfelt = [change.words for change in changes if change.unfelt]
+    return [*said, f"Neither the step nor the order changes with {' or with '.join(unfelt)}."] if unfelt else said
 
 
 def sensitivity(evaluator: Evaluator, plans: Candidates, others: Candidates) -> list[Change]:
@@ -273,7 +291,7 @@ def _over(value: float | None, reference: float) -> float | None:
 def _percent(relative: float | None) -> str:
     if relative is None:
         return ""
-    return f" ({relative * 100:+.1f} %)" if abs(relative) >= 5e-4 else " (as now)"
+    return f" ({relative * 100:+.1f} %)" if abs(relative) >= UNFELT else " (as now)"
 
 
 def _rounded(value: float | None) -> float | None:
