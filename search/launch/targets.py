@@ -30,10 +30,7 @@ WRITERS: Final[Mapping[str, Callable[[LaunchJob], LaunchFiles]]] = {
     nanotron.TARGET: nanotron.write,
 }
 """By target; one that several frameworks have tells them apart itself."""
-TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
-    framework.name: tuple(target for target in framework.launch_targets if target in WRITERS)
-    for framework in FRAMEWORKS
-}
+TARGETS: Final[Mapping[str, tuple[str, ...]]] = {framework.name: framework.launch_targets for framework in FRAMEWORKS}
 """By framework, in the contract's order: the first is the default."""
 
 
