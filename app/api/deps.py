@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request
 
+from app.db.base import IDENTIFIER
 from app.db.session import Database
 from app.errors import CrossSite, UnsupportedMedia
 from app.ratelimit import RateLimiter
@@ -15,8 +15,6 @@ from app.schemas.base import NoQuery
 from app.security import PresentedKey, Scope, identify
 from app.services.runs import RunNotFound
 from app.services.searches import SearchNotFound, SearchService
-
-IDENTIFIER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _PROBLEMS: Final = {
     401: "A key is needed.",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 import uuid
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import JSON, DateTime, Dialect, MetaData
 from sqlalchemy.orm import DeclarativeBase
@@ -52,6 +53,10 @@ class Base(DeclarativeBase):
         dict[str, Any]: JSON(none_as_null=True),
         list[str]: JSON(none_as_null=True),
     }
+
+
+IDENTIFIER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""An id as `new_id` makes them."""
 
 
 def new_id() -> str:

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
-from sqlalchemy import text
+from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
+from app.db.base import IDENTIFIER
+from app.db.models import Search
 from app.db.session import SQLITE_BUSY_MILLISECONDS, Database, postgresql_options
 
 POSTGRESQL_LOCK: Final = 7_266_721_105
@@ -36,6 +38,20 @@ class StudyStorage:
             if self._storage is None:
                 self._storage = self._on_postgresql() if self._is_postgresql else self._on_sqlite()
             return self._storage
+
+    def purge(self) -> int:
+        """Delete the studies of searches that are gone; answers how many. Studies of others stay."""
+        if not inspect(self._database.engine).has_table("studies"):
+            return 0
+        storage = self.open()
+        named = [study for study in storage.get_all_studies() if IDENTIFIER.fullmatch(study.study_name)]
+        names = [study.study_name for study in named]
+        with self._database.read() as session:
+            kept = set(session.scalars(select(Search.id).where(Search.id.in_(names))))
+        gone = [study for study in named if study.study_name not in kept]
+        for study in gone:
+            storage.delete_study(study._study_id)
+        return len(gone)
 
     def dispose(self) -> None:
         """Close the pooled connections."""

@@ -11,6 +11,7 @@ import structlog
 from app.db.base import utc_now
 from app.db.models import ModelState, Status
 from app.db.session import DATABASE_AWAY, Database
+from app.db.study_storage import StudyStorage
 from app.jobs.lease import Lease
 from app.jobs.schedule import PURGE_JOB
 from app.repositories.jobs import RETRAIN_JOB, JobRepository
@@ -116,4 +117,6 @@ class JobExecutor:
             JobRepository(session).purge(before)
             MemoryModelRepository(session).purge(before)
             lease.finish(session, Status.SUCCEEDED)
-        log.info("purged", searches=purged)
+        studies = StudyStorage(self._database)
+        log.info("purged", searches=purged, studies=studies.purge())
+        studies.dispose()

@@ -20,6 +20,7 @@ from app.db.models import MeasuredTrial
 from app.db.study_storage import StudyStorage
 from app.jobs.executor import JobExecutor
 from app.main import create_app
+from app.repositories.searches import SearchRepository
 from app.services.learner import train_on_runs
 from app.services.search_solver import solve_request
 from app.settings import Settings
@@ -327,4 +328,15 @@ class TestStudy:
         storage = StudyStorage(app.state.database)
         study = optuna.load_study(study_name=search_id, storage=storage.open())
         assert study.best_value == pytest.approx(9.5)
+        storage.dispose()
+
+    def test_studies_of_purged_searches_are_deleted(self, app: FastAPI, client: TestClient, search_id: str) -> None:
+        ask(client, search_id)
+        storage = StudyStorage(app.state.database)
+        optuna.create_study(storage=storage.open(), study_name="of somebody else")
+        assert storage.purge() == 0
+        with app.state.database.write() as session:
+            assert SearchRepository(session).purge(utc_now() + timedelta(days=1)) == 1
+        assert storage.purge() == 1
+        assert optuna.get_all_study_names(storage.open()) == ["of somebody else"]
         storage.dispose()
