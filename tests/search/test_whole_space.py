@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -333,10 +334,5 @@ def test_a_second_copy_of_the_shards_wins_where_nodes_are_far_apart_and_states_n
     result = run(search)
     best = result.plans[0]
     assert best["strategy"]["secondary_shard_size"] == 8
-    without = run(small_search(**{**vars_of(search), "space": {**search.space, "secondary_shard_size": (1,)}}))
+    without = run(replace(search, space={**search.space, "secondary_shard_size": (1,)}))
     assert best["time"]["step_seconds"] < without.plans[0]["time"]["step_seconds"]
-
-
-def vars_of(search: SearchProblem) -> dict[str, Any]:
-    names = ("clusters", "workload", "frameworks", "trials")
-    return {"model": "qwen2.5-32b", **{name: getattr(search, name) for name in names}}
