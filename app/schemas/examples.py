@@ -123,6 +123,14 @@ EXPLICIT_ESTIMATE: Final[dict[str, Any]] = {
     "detail": "summary",
 }
 """GPT-3 175B on 64 A100 (arXiv 2205.05198, table 3)."""
+MEASURED_SEARCH: Final[dict[str, Any]] = {
+    "model": MODEL,
+    "cluster": CLUSTER,
+    "workload": {"sequence_length": 8192, "global_batch_size": 128},
+    "mode": "measured",
+    "budget": {"trials": 15},
+}
+"""Then `POST searches/{id}/trials` asks for strategies to run."""
 COST_SEARCH: Final[dict[str, Any]] = {
     "model": HF_MODEL,
     "cluster": EXPLICIT_CLUSTER,

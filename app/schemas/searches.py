@@ -35,7 +35,9 @@ class Budget(RequestModel):
 class SearchRequest(RequestModel):
     """What to search plans for. Defaults that were used are listed in `assumptions` of the result."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [examples.SEARCH, examples.COST_SEARCH]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [examples.SEARCH, examples.COST_SEARCH, examples.MEASURED_SEARCH]}
+    )
 
     model: ModelInput = Field(description="What is trained.")
     cluster: ClusterInput = Field(description="On what; a plan uses all GPUs.")
