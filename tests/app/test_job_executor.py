@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.db.base import utc_now
 from app.db.models import Job, Search, Status
@@ -23,6 +24,7 @@ from app.services.training import Trained, TrainingSet
 from app.settings import Settings
 from cost_models.errors import InvalidInput
 from search.result import Progress, SearchResult, Trial
+from tests.app.learned_versions import store_version, version_of
 
 
 def learn_nothing(runs: TrainingSet, *, version: int, now: datetime) -> Trained:
@@ -126,6 +128,31 @@ class Bench:
 @pytest.fixture
 def bench(database: Database, database_url: str) -> Bench:
     return Bench(database, Settings(database_url=database_url, lease_seconds=5.0, heartbeat_seconds=0.02))
+
+
+def test_what_serves_is_loaded_before_the_first_search(bench: Bench) -> None:
+    store_version(bench.database, 3, version_of(version=3))
+    used: list[int | None] = []
+
+    def solve(
+        request: Mapping[str, Any],
+        *,
+        past: Sequence[Trial],
+        report: Report,
+        cancelled: Callable[[], bool],
+        served: Served,
+    ) -> SearchResult:
+        used.append(served.version)
+        return RESULT
+
+    executor = JobExecutor(bench.database, bench.settings, solve, learn_nothing, worker="host:1")
+    with capture_logs() as logs:
+        executor.prepare()
+        loaded = [entry["event"] for entry in logs]
+        executor.execute(bench.job_id)
+    assert loaded == ["memory_model_loaded"]
+    assert [entry["event"] for entry in logs].count("memory_model_loaded") == 1
+    assert used == [3]
 
 
 def test_a_search_runs_to_its_result(bench: Bench) -> None:

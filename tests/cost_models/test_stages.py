@@ -47,6 +47,9 @@ def test_bounding_stages_lie_beside_every_change() -> None:
         [0, 1, 2, 3],
     ]
     assert stages.row.tolist() == [0] * 4 + [1] + [2] * 7 + [3] * 4
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(stages.on_first(values), np.where(stages.first, values[stages.row], 0.0))
+    np.testing.assert_array_equal(stages.on_last(values), np.where(stages.last, values[stages.row], 0.0))
     assert stages.last.tolist() == [False] * 3 + [True] + [True] + [False] * 6 + [True] + [False] * 3 + [True]
 
 
