@@ -109,7 +109,9 @@ def _lists(job: LaunchJob, options: Options) -> Section:
     if "--window-attn-skip-freq" in options:
         found["window_attn_skip_freq"] = [int(block.attention.window is not None) for block in blocks]
     if "--window-size" in options:
-        found["window_size"] = [int(part) for part in options["--window-size"][0].split(",")]
+        # YAML has no tuples, and Transformer Engine compares with them.
+        sizes = [int(part) for part in options["--window-size"][0].split(",")]
+        found["window_size"] = target("builtins.tuple", _args_=[sizes])
     if "--recompute-modules" in options:
         found["recompute_modules"] = list(options["--recompute-modules"])
     if "--cpu-offloading-num-layers" in options:

@@ -22,7 +22,7 @@ from search.launch.job import LaunchFile, LaunchFiles, LaunchJob, NotExpressible
 from search.launch.megatron_arguments import iterations, strategy_arguments
 from search.launch.megatron_model import model_arguments
 from search.launch.megatron_refusals import megatron_refusals
-from search.launch.rendezvous import exports, slurm_script, start, torchrun
+from search.launch.rendezvous import by_hand, exports, slurm_script, start, torchrun
 
 TARGET: Final = "megatron-bridge"
 CONFIG_PATH: Final = "bridge.yaml"
@@ -76,7 +76,7 @@ def write(job: LaunchJob) -> LaunchFiles:
         files=tuple(files),
         command=start(job, run),
         environment=variables,
-        notes=(*_NOTES, *_own_notes(job), *reasons(job)),
+        notes=(*_NOTES, *_own_notes(job), *by_hand(job, run), *reasons(job)),
     )
 
 

@@ -18,7 +18,7 @@ from search.launch.environment import environment, reasons
 from search.launch.job import LaunchFile, LaunchFiles, LaunchJob
 from search.launch.megatron_arguments import iterations
 from search.launch.refusals import Only, outside, refuse
-from search.launch.rendezvous import continued, exports, slurm_script, start, torchrun
+from search.launch.rendezvous import by_hand, continued, exports, slurm_script, start, torchrun
 
 TARGET: Final = "nanotron"
 CONFIG_PATH: Final = "nanotron.yaml"
@@ -103,7 +103,7 @@ def write(job: LaunchJob) -> LaunchFiles:
         files=tuple(files),
         command=start(job, run),
         environment=variables,
-        notes=(*_NOTES, *steps, *reasons(job)),
+        notes=(*_NOTES, *steps, *by_hand(job, run), *reasons(job)),
     )
 
 

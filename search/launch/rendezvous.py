@@ -60,6 +60,17 @@ def start(job: LaunchJob, command: str) -> str:
     return command if job.cluster.nodes == 1 else f"sbatch {SLURM_PATH}"
 
 
+def by_hand(job: LaunchJob, command: str) -> tuple[str, ...]:
+    """How to start several nodes without Slurm, for the notes of the launch files."""
+    if job.cluster.nodes == 1:
+        return ()
+    last = job.cluster.nodes - 1
+    return (
+        f"Without Slurm: type `{command}` on every node, with NODE_RANK from 0 to {last}, MASTER_ADDR the address of "
+        f"the first node and MASTER_PORT a free port of it ({MASTER_PORT}).",
+    )
+
+
 def slurm_script(job: LaunchJob, command: str, variables: Mapping[str, str]) -> LaunchFile:
     """`command`, which may have several lines, once on each node. A node of an NVL72 rack is a tray with four GPUs.
 

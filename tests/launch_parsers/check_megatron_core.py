@@ -1,14 +1,16 @@
 """Makes Megatron-Core's own config classes of Megatron-LM's arguments; run where Megatron-Core is installed.
 
-Reads from standard input a JSON list of {"options": {option: [values]}, "kinds": {option: kind}}, prints a JSON list of
-what the classes say of each: the pipeline layout, the recomputed modules, the dtypes. What breaks a rule of theirs ends
-the script. As `core_transformer_config_from_args` of NVIDIA/Megatron-LM `megatron/training/arguments.py` does it; what
-needs a GPU or Transformer Engine to be there is off.
+Reads from standard input a JSON list of {"options": {option: [values]}, "kinds": {option: kind}, "bridge": sections},
+prints a JSON list of what the classes say of each: the pipeline layout, the recomputed modules, what overlaps. What
+breaks a rule of theirs ends the script. As `core_transformer_config_from_args` of NVIDIA/Megatron-LM
+`megatron/training/arguments.py` does it; what needs a GPU or Transformer Engine to be there is off. `bridge`: the
+Megatron-Bridge config of the same plan, whose model provider has these classes as bases.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import sys
 from typing import Any
@@ -37,6 +39,16 @@ DESTINATIONS = {
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.uint8}
 # The classes ask for the version only: 2.9 is what Megatron-Core 0.16 is released with.
 megatron.core.utils._te_version = Version("2.9.0")
+SAME = (
+    *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels"),
+    *("num_moe_experts", "moe_ffn_hidden_size", "moe_router_topk", "moe_layer_freq", "window_size"),
+    *("add_bias_linear", "add_qkv_bias", "gated_linear_unit", "normalization", "qk_layernorm", "softmax_type"),
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "sequence_parallel"),
+    *("virtual_pipeline_model_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size"),
+    *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules", "cpu_offloading"),
+    *("cp_comm_type", "hidden_dropout", "attention_dropout", "microbatch_group_size_per_vp_stage"),
+)
+"""Fields that one plan has alike under both."""
 NOT_HERE = ("transformer_impl", "attention_backend", "cuda_graph_impl", "cuda_graph_scope", "moe_permute_fusion")
 """What needs Transformer Engine or a GPU."""
 
@@ -94,6 +106,24 @@ def transformer_config(given: dict[str, Any]) -> TransformerConfig:
     return kind(**fields)
 
 
+def resolved(node: Any) -> Any:
+    """A value of a Bridge config: what `_target_` names, called unless `_call_` is false."""
+    if not isinstance(node, dict):
+        return node
+    module, _, name = node["_target_"].rpartition(".")
+    found = getattr(importlib.import_module(module), name)
+    return found if node.get("_call_", True) is False else found(*node.get("_args_", []))
+
+
+def provider_config(sections: dict[str, Any]) -> TransformerConfig:
+    """What the bases of the provider take of its section, and of the precision's, which is put over it."""
+    latent = sections["model"]["_target_"].endswith("MLAModelProvider")
+    kind = MLATransformerConfig if latent else TransformerConfig
+    known = {field.name for field in dataclasses.fields(kind)} - {"moe_permute_fusion"}
+    given = {**sections["model"], **sections["mixed_precision"]}
+    return kind(**{name: resolved(value) for name, value in given.items() if name in known})
+
+
 def data_config(given: dict[str, Any]) -> DistributedDataParallelConfig:
     """As `get_model` of `megatron/training/training.py` fills it."""
     known = {field.name for field in dataclasses.fields(DistributedDataParallelConfig)}
@@ -122,6 +152,7 @@ def described(job: dict[str, Any]) -> dict[str, Any]:
     given = arguments(job)
     model, data, optimizer = transformer_config(given), data_config(given), optimizer_config(given)
     layout = model.pipeline_model_parallel_layout
+    bridge = provider_config(job["bridge"])
     return {
         "version": megatron.core.__version__,
         "layers": None if layout is None else [chunk.count("t") for chunk in _chunks(layout)],
@@ -129,6 +160,7 @@ def described(job: dict[str, Any]) -> dict[str, Any]:
         "recompute_modules": model.recompute_modules,
         "overlaps": [data.overlap_grad_reduce, data.overlap_param_gather],
         "offload": optimizer.optimizer_cpu_offload,
+        "differs_under_bridge": [name for name in SAME if getattr(model, name) != getattr(bridge, name)],
     }
 
 

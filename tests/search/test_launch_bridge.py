@@ -21,7 +21,7 @@ from tests.search.test_launch_megatron import CHANGES, JOBS, REFUSED
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "launch" / "megatron_bridge_fields.json").read_text())
 CLASSES: dict[str, dict[str, str]] = RECORDED["classes"]
-VALUES = ("torch.", "megatron.core.")
+VALUES = ("torch.", "megatron.core.", "builtins.")
 """Objects that are values of fields, not sections."""
 
 
@@ -72,7 +72,10 @@ class TestSections:
     def test_patterns_are_lists(self) -> None:
         assert container(JOBS["latent"])["model"]["moe_layer_freq"] == [0] * 3 + [1] * 58
         assert container(JOBS["sinks"])["model"]["window_attn_skip_freq"] == [1, 0] * 12
-        assert container(JOBS["sinks"])["model"]["window_size"] == [127, 0]
+        assert container(JOBS["sinks"])["model"]["window_size"] == {
+            "_target_": "builtins.tuple",
+            "_args_": [[127, 0]],
+        }
 
     def test_defaults_that_are_not_megatron_lm_s_are_written_out(self) -> None:
         assert container(JOBS["plain"])["model"]["cross_entropy_loss_fusion"] is False

@@ -12,7 +12,7 @@ import pytest
 
 from cost_models.cluster_input import load_cluster_preset, resolve_cluster
 from search.launch.environment import environment, reasons
-from search.launch.rendezvous import exports, slurm_script, start, torchrun
+from search.launch.rendezvous import by_hand, exports, slurm_script, start, torchrun
 from tests.search.launch_jobs import launch_job
 
 
@@ -129,6 +129,12 @@ class TestSlurm:
     def test_what_to_type(self) -> None:
         assert start(launch_job(), "bash train.sh") == "bash train.sh"
         assert start(launch_job(cluster=load_cluster_preset("dgx-h100", 2)), "bash train.sh") == "sbatch train.sbatch"
+
+    def test_what_to_type_without_it(self) -> None:
+        assert by_hand(launch_job(), "bash train.sh") == ()
+        (note,) = by_hand(launch_job(cluster=load_cluster_preset("dgx-h100", 4)), "bash train.sh")
+        assert "`bash train.sh`" in note
+        assert "from 0 to 3" in note
 
     def test_exports_are_quoted(self) -> None:
         assert exports({"A": "x y", "B": "1"}) == "export A='x y'\nexport B=1\n"

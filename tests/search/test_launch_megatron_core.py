@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from search.launch.megatron_bridge import container
 from search.launch.megatron_lm import arguments
 from tests.search.test_launch_megatron import JOBS, RECORDED
 
@@ -22,8 +23,14 @@ def described() -> dict[str, dict[str, Any]]:
     """What the classes say of every job, by name."""
     if not PYTHON.exists():
         pytest.skip(f"{PYTHON.relative_to(ROOT)} is not there: make frameworks")
-    options = [{name: list(values) for name, values in arguments(job).items()} for job in JOBS.values()]
-    asked = [{"options": each, "kinds": {name: RECORDED["options"][name] for name in each}} for each in options]
+    asked = [
+        {
+            "options": {name: list(values) for name, values in arguments(job).items()},
+            "kinds": {name: RECORDED["options"][name] for name in arguments(job)},
+            "bridge": {name: container(job)[name] for name in ("model", "mixed_precision")},
+        }
+        for job in JOBS.values()
+    ]
     run = subprocess.run([PYTHON, SCRIPT], input=json.dumps(asked), capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-4000:]
     return dict(zip(JOBS, json.loads(run.stdout), strict=True))
@@ -41,4 +48,5 @@ def test_the_classes_take_the_plan_and_see_it_as_planned(described: dict[str, di
     sharded = strategy["zero_stage"] > 0 and JOBS[name].workload.optimizer != "muon"
     overlaps = strategy["overlap_communication"]
     assert said["overlaps"] == [overlaps, overlaps and sharded]
+    assert said["differs_under_bridge"] == []
     assert said["offload"] == (strategy["offload"] == "optimizer")
