@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -59,20 +59,23 @@ class Priced:
     figures: Figures | None
     """None: it breaks a rule."""
     capacity_gib: float
-    in_space: bool
+    in_space: bool = True
     """Whether the request's `space` allows it."""
+    changes_numerics: bool = False
+    """It trains in other numbers than were asked for."""
 
     @property
     def sentence(self) -> str:
         """In words."""
-        words, figures = self.alternative.words, self.figures
+        head = "Changing numerics" if self.changes_numerics else "Alternative"
+        words, figures = f"{head}, {self.alternative.words}", self.figures
         if figures is None:
-            return f"Alternative, {words}: breaks {', '.join(self.violations)}."
+            return f"{words}: breaks {', '.join(self.violations)}."
         fits = "fits" if figures.fits else "does not fit"
         late = "" if figures.meets_deadline else ", misses the deadline"
         outside = "" if self.in_space else "; outside of `space`"
         return (
-            f"Alternative, {words}: {figures.step_seconds:.3g} s a step ({figures.relative * 100:+.1f} %), "
+            f"{words}: {figures.step_seconds:.3g} s a step ({figures.relative * 100:+.1f} %), "
             f"needs up to {figures.required_upper_gib:.1f} of {self.capacity_gib:.1f} GiB, {fits}{late}{outside}."
         )
 
@@ -87,6 +90,7 @@ class Priced:
             "violations": list(self.violations),
             **{name: round(value, DECIMALS) if isinstance(value, float) else value for name, value in figures.items()},
             "in_space": self.in_space,
+            "changes_numerics": self.changes_numerics,
         }
 
 
@@ -180,16 +184,20 @@ def price_alternatives(
         own_seconds = float(scored.step_seconds[number])
         result.append(
             [
-                _priced(ways[int(row - rows[0])], scored, int(row), own_seconds, capacity_gib, bool(allowed[row]))
+                replace(
+                    price_row(ways[int(row - rows[0])], scored, int(row), own_seconds, capacity_gib),
+                    in_space=bool(allowed[row]),
+                )
                 for row in ordered
             ]
         )
     return result, scored.take(scored.valid & allowed & (np.arange(len(scored)) >= len(strategies)))
 
 
-def _priced(
-    alternative: Alternative, scored: Candidates, row: int, own_seconds: float, capacity_gib: float, in_space: bool
+def price_row(
+    alternative: Alternative, scored: Candidates, row: int, own_seconds: float, capacity_gib: float
 ) -> Priced:
+    """An alternative that was scored as a row of candidates, of a plan that takes `own_seconds` a step."""
     figures = None
     if scored.valid[row]:
         seconds = float(scored.step_seconds[row])
@@ -206,5 +214,4 @@ def _priced(
         violations=tuple(decode(VIOLATIONS, int(scored.violations[row]))),
         figures=figures,
         capacity_gib=capacity_gib,
-        in_space=in_space,
     )

@@ -18,6 +18,7 @@ from search.candidates import Candidates, join
 from search.describe import describe
 from search.evaluator import Evaluator
 from search.grounds import grounds
+from search.numerics import numerics
 from search.sensitivity import Change, in_words, sensitivity
 
 COMPUTE: Final = ("forward", "backward", "recompute", "optimizer")
@@ -95,6 +96,8 @@ def explain(plans: Candidates, written: Sequence[Answer], background: Background
             )
         )
         nearby.append(scored)
+    if _binds(written[0]["memory"]):
+        priced[0] += numerics(evaluator, clusters[0], written[0], priced[0])
     changes = tuple(sensitivity(evaluator, plans, join([background.others, *nearby])))
     values = [_value(evaluator, plan) for plan in written]
     return [
@@ -255,12 +258,16 @@ def _memory_bound(plan: Answer) -> str:
     memory = plan["memory"]
     upper, capacity = memory["required_upper_gib"], memory["capacity_gib"]
     part, size = max(memory["breakdown_gib"].items(), key=lambda item: item[1])
-    binds = "Memory binds" if upper > MEMORY_BINDS * capacity else "Memory"
+    binds = "Memory binds" if _binds(memory) else "Memory"
     return (
         f"{binds}: up to {upper:.1f} of {capacity:.1f} GiB are needed ({upper / capacity:.0%}), "
         f"probability of running out {_odds(memory['oom_probability'])}; the largest part is {_words(part)}, "
         f"{size:.1f} GiB."
     )
+
+
+def _binds(memory: Mapping[str, Any]) -> bool:
+    return bool(memory["required_upper_gib"] > MEMORY_BINDS * memory["capacity_gib"])
 
 
 def _odds(probability: float) -> str:

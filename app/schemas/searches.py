@@ -83,6 +83,7 @@ class Alternative(ResponseModel):
     fits: bool | None
     meets_deadline: bool | None
     in_space: bool = Field(description="Whether `space` of the request allows it.")
+    changes_numerics: bool = Field(description="It trains in other numbers than were asked for: of the first plan.")
 
 
 class ChangedBest(ResponseModel):
