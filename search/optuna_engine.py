@@ -20,14 +20,25 @@ from cost_models.strategy import StrategyTable
 from cost_models.units import GIB
 from search.candidates import Candidates, join
 from search.evaluator import Evaluator
+from search.fitting import fit_finely
 from search.result import Progress, StoppedBy, Trial
 from search.space import allows
 from search.study_space import Parameters, Proposal, StudySpace, relieved
 from search.watch import Watch
 
 BLOCK_TRIALS: Final = 32
+NEIGHBOURS: Final = BLOCK_TRIALS // 2
+"""Of a block: points beside the best ones so far. The sampler looks far, these look near."""
 UNPRICED: Final = 1e9
 """Told as the value of a strategy that breaks a rule: it has no figures, and its constraints rank it."""
+
+Sampler = Callable[[int], optuna.samplers.BaseSampler]
+"""From a seed."""
+
+
+def _tpe(seed: int) -> optuna.samplers.BaseSampler:
+    return optuna.samplers.TPESampler(seed=seed, multivariate=True)
+
 
 Report = Callable[[Progress, Sequence[Trial]], None]
 
@@ -56,8 +67,9 @@ def run_study(
     watch: Watch,
     report: Report,
     best_step_seconds: float | None,
+    sampler: Sampler = _tpe,
 ) -> StudyOutcome:
-    """Try the seeds, then what the sampler asks for, until the budget ends.
+    """Try the seeds, then what lies beside the best of them and what the sampler asks for, until the budget ends.
 
     Whole blocks of `past` are not asked again. Only trials that are not in `past` are reported: whoever stores them has
     those already. `best_step_seconds` is the lattice's.
@@ -72,7 +84,9 @@ def run_study(
         if len(known) == size and all(space.understands(trial.parameters) for trial in known):
             trials = study.tell([trial.parameters for trial in known])
         else:
-            trials = study.tell(_ask(study, watch, block, size, seeds[begin : begin + size]))
+            first = list(seeds[begin : begin + size])
+            first += study.neighbours(min(NEIGHBOURS, size - len(first)))
+            trials = study.tell(_ask(study, watch, block, size, first, sampler))
         new = trials[max(len(past) - begin, 0) :]
         tried = len(outcome.trials)
         report(Progress("study", tried, budget, tried, outcome.best_step_seconds), new)
@@ -81,14 +95,16 @@ def run_study(
     return outcome
 
 
-def _ask(study: _Study, watch: Watch, block: int, size: int, seeds: Sequence[Parameters]) -> list[Parameters]:
+def _ask(
+    study: _Study, watch: Watch, block: int, size: int, seeds: Sequence[Parameters], sampler: Sampler
+) -> list[Parameters]:
     """The next block of points; fewer when the time ends meanwhile: after hundreds of trials an ask takes long."""
     search = study.evaluator.search
     seed = int(np.random.SeedSequence([search.seed, block]).generate_state(1)[0])
     with _quiet():
         rebuilt = optuna.create_study(
             directions=["minimize"] * (2 if search.objective == "pareto" else 1),
-            sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True),
+            sampler=sampler(seed),
         )
         rebuilt.add_trials([_told(study.space, trial) for trial in study.outcome.trials])
         for parameters in seeds:
@@ -129,7 +145,7 @@ class _Study:
     def tell(self, points: Sequence[Parameters]) -> list[Trial]:
         """Score a block of points, those seen before from memory, and number them as trials."""
         proposals = [self.space.decode(point) for point in points]
-        keys = [repr((p.cluster, p.strategy, p.relief)) for p in proposals]
+        keys = [_key(proposal) for proposal in proposals]
         fresh = {key: p for key, p in zip(keys, proposals, strict=True) if key not in self._known}
         for cluster in sorted({proposal.cluster for proposal in fresh.values()}):
             chosen = {key: p for key, p in fresh.items() if p.cluster == cluster}
@@ -144,31 +160,50 @@ class _Study:
         self.outcome.best_step_seconds = min((seconds for seconds in best if seconds is not None), default=None)
         return trials
 
+    def neighbours(self, count: int) -> list[Parameters]:
+        """Untried points one knob beside the best feasible trials, of the best one first."""
+        feasible = [trial for trial in self.outcome.trials if trial.feasible]
+        found: dict[str, Parameters] = {}
+        for trial in sorted(feasible, key=lambda trial: trial.values):
+            if len(found) >= count:
+                break
+            for point in self.space.neighbours(trial.parameters):
+                found.setdefault(_key(self.space.decode(point)), point)
+            found = {key: point for key, point in found.items() if key not in self._known}
+        return list(found.values())[:count]
+
     def _score(self, cluster: int, proposals: Mapping[str, Proposal]) -> None:
-        table = self._table(cluster, list(proposals.values()))
-        candidates = self.evaluator.evaluate(cluster, table)
-        named = allows(self.evaluator.search.space, table)
+        table = proposed(self.evaluator, cluster, list(proposals.values()))
+        capacity_bytes = self.evaluator.search.clusters[cluster].capacity_bytes
+        limits = np.array([proposal.memory_share for proposal in proposals.values()]) * capacity_bytes
+        candidates = fit_finely(
+            self.evaluator, cluster, table, limits if self.evaluator.search.objective == "pareto" else None
+        )
+        named = allows(self.evaluator.search.space, candidates.table)
         for row, key in enumerate(proposals):
             self._known[key] = _trial(self.evaluator, candidates, row, outside_space=not named[row])
         self.outcome.blocks.append(candidates.take(named))
 
-    def _table(self, cluster: int, proposals: Sequence[Proposal]) -> StrategyTable:
-        strategies = [proposal.strategy for proposal in proposals]
-        table = self.evaluator.resolve_strategies(cluster, strategies)
-        if not any(any(proposal.relief) for proposal in proposals):
-            return table
-        # The default layers are known now; the ends are relieved of theirs.
-        layouts = [
-            relieved(table.layouts[layout], *proposal.relief) if table.layouts[layout] else None
-            for layout, proposal in zip(table.layers_per_stage.tolist(), proposals, strict=True)
-        ]
-        return self.evaluator.resolve_strategies(
-            cluster,
-            [
-                {**strategy, "layers_per_stage": strategy.get("layers_per_stage") or layout}
-                for strategy, layout in zip(strategies, layouts, strict=True)
-            ],
-        )
+
+def proposed(evaluator: Evaluator, cluster: int, proposals: Sequence[Proposal]) -> StrategyTable:
+    """Proposals with every field filled, the layers of their ends moved."""
+    strategies = [proposal.strategy for proposal in proposals]
+    table = evaluator.resolve_strategies(cluster, strategies)
+    if not any(any(proposal.relief) for proposal in proposals):
+        return table
+    # Every layer is known now; the ends are relieved of theirs.
+    layouts = [
+        relieved(table.layouts[layout], *proposal.relief) if table.layouts[layout] else None
+        for layout, proposal in zip(table.layers_per_stage.tolist(), proposals, strict=True)
+    ]
+    return evaluator.resolve_strategies(
+        cluster,
+        [{**strategy, "layers_per_stage": layout} for strategy, layout in zip(strategies, layouts, strict=True)],
+    )
+
+
+def _key(proposal: Proposal) -> str:
+    return repr((proposal.cluster, proposal.strategy, proposal.relief, proposal.memory_share))
 
 
 def _trial(evaluator: Evaluator, candidates: Candidates, row: int, *, outside_space: bool) -> Trial:

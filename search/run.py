@@ -12,20 +12,15 @@ from search.evaluator import Evaluator
 from search.explain import Background, explain, explain_briefly
 from search.optuna_engine import Report, StudyOutcome, run_study
 from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
+from search.prospects import study_seeds
 from search.rank import answers, rank, rank_front, rescore, with_explanations
 from search.result import Progress, SearchResult, Trial
-from search.study_space import KNOB_FREE_FIELDS, Parameters, StudySpace, study_layouts
+from search.study_space import Parameters, StudySpace, study_layouts
 from search.sweep import sweep
 from search.swept import Sweep, front_of, rejections
 from search.verdict import Findings, verdict
 from search.watch import Watch
 
-LAYOUTS_BY_OBJECTIVE: Final = 12
-LAYOUTS_BY_FAMILY: Final = 8
-LAYOUTS_NOT_FITTING: Final = 4
-"""Layouts that do not fit on the lattice and may with finer knobs."""
-BETWEEN_SHARES: Final = (0.5, 0.75, 0.875)
-"""How far the study is first sent from a share of the lattice that fits towards the next that does not."""
 PARETO_POINTS: Final = 32
 """Points of the front that are written out."""
 
@@ -80,35 +75,28 @@ def _study(
     watch: Watch,
     report: Report,
 ) -> StudyOutcome:
-    seeds = _seeds(evaluator.search, swept, current)
-    if not len(seeds):
+    start = study_start(evaluator, swept, current)
+    if start is None:
         return StudyOutcome(swept.best_step_seconds)
+    space, points = start
+    return run_study(evaluator, space, points, past, watch, report, swept.best_step_seconds)
+
+
+def study_start(
+    evaluator: Evaluator, swept: Sweep, current: Current | None
+) -> tuple[StudySpace, list[Parameters]] | None:
+    """What the study searches, and the points that it tries first; None: there is nothing to start from."""
+    own = current.candidates if current is not None and current.searched else None
+    seeds = study_seeds(evaluator, swept, own)
+    if not len(seeds):
+        return None
     space = StudySpace(evaluator.search, study_layouts(evaluator.search, seeds))
     points: list[Parameters] = [
         space.encode(int(seeds.cluster[row]), seeds.table.row(row)) for row in range(len(seeds))
     ]
-    if current is not None and current.searched and current.candidates.acceptable[0]:
-        points.insert(0, space.encode(int(current.candidates.cluster[0]), current.candidates.table.row(0)))
-    nearby = [one for part in BETWEEN_SHARES for point in points for one in space.between(point, part)]
-    points += nearby[: max(evaluator.search.trials // 2 - len(points), 0)]
-    return run_study(evaluator, space, points, past, watch, report, swept.best_step_seconds)
-
-
-def _seeds(search: SearchProblem, swept: Sweep, current: Current | None) -> Candidates:
-    """The best of each layout: by objective, by family, along the front; and those that nearly fit; plans first."""
-    plans = [(swept.best, LAYOUTS_BY_OBJECTIVE), (swept.families, LAYOUTS_BY_FAMILY)]
-    if search.objective == "pareto":
-        plans.insert(0, (swept.front, LAYOUTS_BY_OBJECTIVE))
-    if current is not None and current.searched:
-        plans.append((current.candidates.take(current.candidates.acceptable), 1))
-    most = LAYOUTS_NOT_FITTING if len(swept.best) else LAYOUTS_BY_OBJECTIVE
-    others = [(swept.tight, most), (swept.nearest, most), (swept.late, most)]
-    found = [_distinct(join([_distinct(part, count) for part, count in group])) for group in (plans, others)]
-    return _distinct(join([part.take(part.order()) for part in found]))
-
-
-def _distinct(candidates: Candidates, most: int | None = None) -> Candidates:
-    return candidates.take(candidates.first_of_each(KNOB_FREE_FIELDS)[:most])
+    if own is not None and own.acceptable[0]:
+        points.insert(0, space.encode(int(own.cluster[0]), own.table.row(0)))
+    return space, points[: max(evaluator.search.trials // 2, 1)]
 
 
 def _result(

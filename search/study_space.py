@@ -1,15 +1,16 @@
 """What the study searches: the lattice's best layouts, each with the knobs that a lattice cannot hold.
 
-A layout (cluster size, framework, degrees, ZeRO stage) is one integer in order of the lattice's best time, so that near
+A layout (cluster size, framework, degrees, ZeRO stage) is one integer in order of what it promises, so that near
 numbers are alike; every other parameter is a knob that each layout understands in its own way. A knob that a layout
 lacks is ignored and a value that it cannot take becomes the nearest one that it can, so that nearly all points are
-valid: plain TPE over raw combinations with hard rules stays percent away from the optimum.
+valid: plain TPE over raw combinations with hard rules stays percent away from the optimum. How many layers are
+checkpointed and how much is offloaded is no parameter: it is solved for every point (`search.fitting`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -23,31 +24,31 @@ from optuna.distributions import (
 )
 
 from cost_models.frameworks import framework_named
+from cost_models.layouts import balanced_layout
+from cost_models.rules import recomputable_modules
 from cost_models.strategy import COLUMNS
-from search.axes import CHECKPOINTED_SHARES, OFFLOADED_SHARES, divisors, lattice_axes
+from search.axes import divisors, lattice_axes
 from search.candidates import Candidates
 from search.problem import SearchProblem
 
-FRACTION_STEPS: Final = 20
-"""offload_fraction in steps of 5 %: finer than anyone can trust a bandwidth figure."""
-CHECKPOINTED_STEP: Final = CHECKPOINTED_SHARES[1] - CHECKPOINTED_SHARES[0]
-OFFLOADED_STEP: Final = OFFLOADED_SHARES[1] - OFFLOADED_SHARES[0]
 RELIEF_LAYERS: Final = 2
 """Layers that the study moves away from (or onto) the first and the last chunk at most."""
+ENDS: Final = ("first_chunk_relief", "last_chunk_relief")
 KNOBS: Final = (
     "micro_batch_size",
     "virtual_pipeline_size",
     "pipeline_schedule",
     "context_parallel_kind",
     "activation_checkpointing",
-    "checkpointed_layers",
     "offload",
-    "offload_fraction",
     "data_parallel_replicate_size",
 )
+SOLVED: Final = ("checkpointed_layers", "offload_fraction")
 DERIVED: Final = ("layers_per_stage", "recompute_modules")
 """Follow from the knobs, unless `space` names them."""
-KNOB_FREE_FIELDS: Final = tuple(name for name in COLUMNS if name not in KNOBS and name not in DERIVED)
+LEAST_MEMORY_SHARE: Final = 0.05
+"""Of the capacity: where the front of step time against peak memory is looked for."""
+KNOB_FREE_FIELDS: Final = tuple(name for name in COLUMNS if name not in {*KNOBS, *SOLVED, *DERIVED})
 """Fields that a layout fixes."""
 
 Parameters = Mapping[str, Any]
@@ -64,20 +65,24 @@ class Layout:
     schedules: tuple[tuple[int, str], ...]
     context_kinds: tuple[str, ...]
     modes: tuple[str, ...]
+    modules: tuple[str, ...]
+    """What selective checkpointing may recompute; empty: no choice."""
     offloads: tuple[str, ...]
     replicates: tuple[int, ...]
-    stage_layers: int
     uneven: bool
     """Stages may be relieved of layers."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A decoded point: a strategy, and the layers to move away from both ends once its layout is known."""
+    """A decoded point: a strategy, as lean as it can be, and what is left to do once its defaults are known."""
 
     cluster: int
     strategy: dict[str, Any]
     relief: tuple[int, int]
+    """Layers to move away from both ends."""
+    memory_share: float = 1.0
+    """Of the capacity: what its peak shall stay below."""
 
 
 def layout_key(cluster: int, strategy: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -96,7 +101,7 @@ def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]
     named_replicates = search.space.get("data_parallel_replicate_size", divisors(data))
     replicated = framework.replicated_shards and zero > 0
     offloads = dict.fromkeys(kind for kind, _ in axes.offload)
-    dropped = {*KNOBS, *(name for name in DERIVED if name not in search.space)}
+    dropped = {*KNOBS, *SOLVED, *(name for name in DERIVED if name not in search.space)}
     return Layout(
         cluster=cluster,
         fixed={name: value for name, value in strategy.items() if name not in dropped},
@@ -106,10 +111,10 @@ def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]
         if strategy["context_parallel_size"] > 1 and axes.study_context_kinds
         else (strategy["context_parallel_kind"],),
         modes=tuple(dict.fromkeys(mode for mode, _ in axes.checkpointing)),
+        modules=() if "recompute_modules" in search.space else recomputable_modules(framework, search.model),
         offloads=tuple(k for k in offloads if k == "none" or zero in framework.offload_zero_stages.get(k, ()))
         or (strategy["offload"],),
         replicates=tuple(sorted(r for r in named_replicates if data % r == 0)) if replicated else (1,),
-        stage_layers=-(-search.model.layers // pipeline),
         uneven=framework.uneven_layers
         and not framework.splits_layers_by_cost
         and pipeline > 1
@@ -130,6 +135,12 @@ class StudySpace:
         return tuple(sorted({b for layout in self.layouts for b in layout.micro}))
 
     @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """What any layout may recompute selectively."""
+        selective = (layout for layout in self.layouts if "selective" in layout.modes)
+        return tuple(dict.fromkeys(module for layout in selective for module in layout.modules))
+
+    @cached_property
     def distributions(self) -> dict[str, BaseDistribution]:
         """The parameters; a knob without a choice is none."""
         schedules = sorted({_schedule_name(pair) for layout in self.layouts for pair in layout.schedules})
@@ -146,13 +157,13 @@ class StudySpace:
             "checkpointing": CategoricalDistribution(modes),
             "offload": CategoricalDistribution(offloads),
             "shard_group": IntDistribution(0, shard_groups - 1),
-            "first_chunk_relief": IntDistribution(-ends, ends),
-            "last_chunk_relief": IntDistribution(-ends, ends),
+            "balanced_layers": CategoricalDistribution((False, True) if ends else (False,)),
+            **{name: IntDistribution(-ends, ends) for name in ENDS},
         }
-        if set(modes) != {"none"}:
-            found["checkpointed_share"] = FloatDistribution(0.0, 1.0)
-        if set(offloads) != {"none"}:
-            found["offload_steps"] = IntDistribution(1, FRACTION_STEPS)
+        for module in self.modules:
+            found[_recompute(module)] = CategoricalDistribution((False, True))
+        if self.search.objective == "pareto":
+            found["memory_share"] = FloatDistribution(LEAST_MEMORY_SHARE, 1.0)
         return {name: distribution for name, distribution in found.items() if not distribution.single()}
 
     def understands(self, parameters: Parameters) -> bool:
@@ -168,7 +179,6 @@ class StudySpace:
         layout = self.layouts[parameters.get("layout", 0)]
         virtual, schedule = _nearest_schedule(parameters.get("schedule"), layout.schedules)
         mode = _choice(parameters.get("checkpointing"), layout.modes)
-        offload = _choice(parameters.get("offload"), layout.offloads)
         shard_group = min(parameters.get("shard_group", 0), len(layout.replicates) - 1)
         strategy = {
             **layout.fixed,
@@ -178,19 +188,22 @@ class StudySpace:
             "context_parallel_kind": _choice(parameters.get("context_kind"), layout.context_kinds),
             "data_parallel_replicate_size": layout.replicates[shard_group],
             "activation_checkpointing": mode,
-            "checkpointed_layers": self._checkpointed(layout, mode, parameters.get("checkpointed_share", 1.0)),
-            "offload": offload,
-            "offload_fraction": self._fraction(layout, offload, parameters.get("offload_steps", FRACTION_STEPS)),
+            "offload": _choice(parameters.get("offload"), layout.offloads),
         }
-        ends = (parameters.get("first_chunk_relief", 0), parameters.get("last_chunk_relief", 0))
-        return Proposal(layout.cluster, strategy, ends if layout.uneven else (0, 0))
+        if layout.uneven and parameters.get("balanced_layers"):
+            strategy["layers_per_stage"] = self._balanced(strategy)
+        if mode == "selective" and layout.modules:
+            chosen = [module for module in layout.modules if parameters.get(_recompute(module))]
+            strategy["recompute_modules"] = chosen or None
+        first, last = (parameters.get(name, 0) for name in ENDS)
+        return Proposal(
+            layout.cluster, strategy, (first, last) if layout.uneven else (0, 0), parameters.get("memory_share", 1.0)
+        )
 
     def encode(self, cluster: int, strategy: Mapping[str, Any]) -> dict[str, Any]:
-        """The point nearest to a strategy of one of the layouts; of a strategy of the lattice the point itself."""
+        """The point nearest to a strategy of one of the layouts."""
         number = self._numbers[layout_key(cluster, strategy)]
         layout = self.layouts[number]
-        mode, layers = strategy["activation_checkpointing"], strategy["checkpointed_layers"]
-        share = 1.0 if mode == "none" else min(layers / layout.stage_layers, 1.0)
         own = (strategy["virtual_pipeline_size"], strategy["pipeline_schedule"])
         micro = _nearest_ratio(strategy["micro_batch_size"], self.micro)
         replicate = _nearest_ratio(strategy["data_parallel_replicate_size"], layout.replicates)
@@ -199,47 +212,59 @@ class StudySpace:
             "micro_batch": self.micro.index(micro),
             "schedule": _schedule_name(_nearest_schedule(_schedule_name(own), layout.schedules)),
             "context_kind": _choice(strategy["context_parallel_kind"], layout.context_kinds),
-            "checkpointing": _choice(mode, layout.modes),
-            "checkpointed_share": share,
+            "checkpointing": _choice(strategy["activation_checkpointing"], layout.modes),
             "offload": _choice(strategy["offload"], layout.offloads),
-            "offload_steps": max(round(strategy["offload_fraction"] * FRACTION_STEPS), 1),
             "shard_group": layout.replicates.index(replicate),
-            "first_chunk_relief": 0,
-            "last_chunk_relief": 0,
+            "balanced_layers": layout.uneven and tuple(strategy["layers_per_stage"]) == self._balanced(strategy),
+            **dict.fromkeys(ENDS, 0),
+            "memory_share": 1.0,
+            **{_recompute(module): module in strategy["recompute_modules"] for module in self.modules},
         }
         return {name: value for name, value in point.items() if name in self.distributions}
 
-    def between(self, point: Parameters, part: float) -> list[dict[str, Any]]:
-        """Points on the way from a point of the lattice to the next lower share: less recomputed, less offloaded."""
-        found: list[dict[str, Any]] = []
-        if point.get("checkpointing") == "full" and "checkpointed_share" in point:
-            share = point["checkpointed_share"] - part * CHECKPOINTED_STEP
-            found.append({**point, "checkpointed_share": max(share, 0.0)})
-        if point.get("offload", "none") != "none":
-            steps = point["offload_steps"] - round(part * OFFLOADED_STEP * FRACTION_STEPS)
-            found.append({**point, "offload_steps": max(steps, 1)})
-        return found
+    def _balanced(self, strategy: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """Layers of each chunk; None where there are more chunks than layers."""
+        pipeline, virtual = strategy["pipeline_parallel_size"], strategy["virtual_pipeline_size"]
+        model = self.search.model
+        return balanced_layout(model, pipeline, virtual) if pipeline * virtual <= model.layers else None
+
+    def neighbours(self, point: Parameters) -> Iterator[dict[str, Any]]:
+        """Points of the same layout with one thing changed: both ends of the pipeline are one, and so is what selective
+        checkpointing recomputes."""
+        if ENDS[0] in point:
+            for steps in ((1, 1), (0, 1), (1, 0), (-1, -1), (0, -1), (-1, 0), (1, -1), (-1, 1)):
+                moved = {name: point[name] + step for name, step in zip(ENDS, steps, strict=True)}
+                if max(map(abs, moved.values())) <= RELIEF_LAYERS:
+                    yield {**point, **moved}
+        for module in self.modules:
+            name = _recompute(module)
+            chosen = point if point["checkpointing"] == "selective" else {**point, **self._no_modules}
+            yield {**chosen, "checkpointing": "selective", name: not chosen[name]}
+        others = ("layout", *ENDS, *self._no_modules)
+        for name, distribution in self.distributions.items():
+            if name not in others:
+                yield from ({**point, name: value} for value in _beside(distribution, point[name]))
+
+    @cached_property
+    def _no_modules(self) -> dict[str, bool]:
+        return {_recompute(module): False for module in self.modules}
 
     @cached_property
     def _numbers(self) -> dict[tuple[Any, ...], int]:
         return {layout_key(layout.cluster, layout.fixed): number for number, layout in enumerate(self.layouts)}
 
-    def _checkpointed(self, layout: Layout, mode: str, share: float) -> int | None:
-        if mode == "none":
-            return None
-        named = self.search.space.get("checkpointed_layers")
-        layers = max(round(share * layout.stage_layers), 1)
-        if named:
-            return int(min(named, key=lambda count: (abs(count - layers), count)))
-        # All of a stage is left out, so that unequal stages recompute all of theirs.
-        return None if layers >= layout.stage_layers else layers
 
-    def _fraction(self, layout: Layout, offload: str, steps: int) -> float:
-        named = self.search.space.get("offload_fraction")
-        framework = framework_named(layout.fixed["framework"])
-        in_part = framework.offloads_in_part(offload, layout.fixed["zero_stage"])
-        fraction = steps / FRACTION_STEPS if in_part else 1.0
-        return float(min(named, key=lambda value: (abs(value - fraction), value))) if named else fraction
+def _recompute(module: str) -> str:
+    return f"recompute_{module}"
+
+
+def _beside(distribution: BaseDistribution, value: Any) -> list[Any]:
+    """Numbers a step either way, or every other choice."""
+    if isinstance(distribution, CategoricalDistribution):
+        return [choice for choice in distribution.choices if choice != value]
+    if isinstance(distribution, IntDistribution):
+        return [step for step in (value - 1, value + 1) if distribution.low <= step <= distribution.high]
+    return []
 
 
 def _schedule_name(pair: tuple[int, str]) -> str:

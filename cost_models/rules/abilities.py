@@ -6,8 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from cost_models.architecture import ModelArchitecture
+from cost_models.framework import Framework
 from cost_models.frameworks import FRAMEWORKS
-from cost_models.rules.view import Rule, View
+from cost_models.rules.view import Dimensions, Rule, View, dimensions
 from cost_models.strategy import OFFLOADS, RECOMPUTE_MODULES, BoolColumn
 
 EXPERT_MODULES: Final = ("moe_act", "moe")
@@ -218,16 +220,22 @@ def _modules_say(view: View) -> str:
     return f"{view.framework.name} does not recompute by module ({modules})"
 
 
-def _absent(view: View) -> tuple[str, ...]:
-    return (() if view.dimensions.latent else ("mla_up_proj",)) + (() if view.dimensions.experts else EXPERT_MODULES)
+def recomputable_modules(framework: Framework, model: ModelArchitecture) -> tuple[str, ...]:
+    """What a framework can recompute by name of what a model has."""
+    absent = _absent(dimensions(model))
+    return tuple(name for name in framework.recompute_modules if name not in absent)
+
+
+def _absent(dimensions: Dimensions) -> tuple[str, ...]:
+    return (() if dimensions.latent else ("mla_up_proj",)) + (() if dimensions.experts else EXPERT_MODULES)
 
 
 def _absent_modules(view: View) -> BoolColumn:
-    return (view.table.recompute_modules & _bits(_absent(view))) > 0
+    return (view.table.recompute_modules & _bits(_absent(view.dimensions))) > 0
 
 
 def _absent_modules_say(view: View) -> str:
-    absent = ", ".join(name for name in view.value("recompute_modules") if name in _absent(view))
+    absent = ", ".join(name for name in view.value("recompute_modules") if name in _absent(view.dimensions))
     return f"{view.model.name} has no {absent} to recompute"
 
 

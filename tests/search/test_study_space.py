@@ -1,38 +1,36 @@
-from typing import Any
-
 import optuna
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost_models.layouts import balanced_layout
+from cost_models.strategy import RECOMPUTE_MODULES
 from search.evaluator import Evaluator
-from search.run import _seeds
-from search.study_space import StudySpace, relieved, study_layouts
+from search.fitting import fit_finely
+from search.prospects import study_seeds
+from search.study_space import RELIEF_LAYERS, StudySpace, relieved, study_layouts
 from tests.search.problems import cluster, small_search
 from tests.search.test_sweep import swept
 
 
-def test_a_seed_decodes_to_the_strategy_that_it_stands_for() -> None:
+def test_a_seed_decodes_to_what_fits_into_the_strategy_that_it_stands_for() -> None:
     search = small_search("llama-3-70b", clusters=(cluster(nodes=4),), frameworks=("megatron-lm", "deepspeed", "fsdp2"))
     evaluator = Evaluator(search)
-    seeds = _seeds(search, swept(search), None)
+    seeds = study_seeds(evaluator, swept(search), None)
     space = StudySpace(search, study_layouts(search, seeds))
     proposals = [space.decode(space.encode(int(seeds.cluster[row]), seeds.table.row(row))) for row in range(len(seeds))]
     decoded = evaluator.resolve_strategies(0, [proposal.strategy for proposal in proposals])
+    fitted = fit_finely(evaluator, 0, decoded)
     assert len(seeds) >= 12
+    assert (fitted.objective <= seeds.objective)[seeds.acceptable].all()
     for row in range(len(seeds)):
-        expected = seeds.table.row(row)
-        sizes = (expected["pipeline_parallel_size"], expected["virtual_pipeline_size"])
-        if tuple(expected["layers_per_stage"]) == balanced_layout(search.model, *sizes):
-            # Balanced layers are the lattice's: the study starts from the default ones and moves those of the ends.
-            expected["layers_per_stage"] = decoded.value("layers_per_stage", row)
-        assert decoded.row(row) == expected
+        solved = {"checkpointed_layers", "offload_fraction"}
+        names = [name for name in seeds.table.row(row) if name not in solved]
+        assert [fitted.table.value(name, row) for name in names] == [seeds.table.value(name, row) for name in names]
 
 
 def test_points_of_the_study_are_nearly_all_valid() -> None:
     search = small_search("llama-2-13b", clusters=(cluster(nodes=2),))
     evaluator = Evaluator(search)
-    space = StudySpace(search, study_layouts(search, _seeds(search, swept(search), None)))
+    space = StudySpace(search, study_layouts(search, study_seeds(Evaluator(search), swept(search), None)))
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     points = [study.ask(space.distributions).params for _ in range(200)]
     scored = evaluator.evaluate_strategies(0, [space.decode(point).strategy for point in points])
@@ -41,7 +39,7 @@ def test_points_of_the_study_are_nearly_all_valid() -> None:
 
 def test_points_of_another_space_are_not_understood() -> None:
     search = small_search("llama-2-13b", clusters=(cluster(nodes=2),))
-    seeds = _seeds(search, swept(search), None)
+    seeds = study_seeds(Evaluator(search), swept(search), None)
     space = StudySpace(search, study_layouts(search, seeds))
     point = space.encode(0, seeds.table.row(0))
     assert space.understands(point)
@@ -71,21 +69,39 @@ def test_relief_moves_layers_from_the_ends_to_the_middle() -> None:
     assert relieved((1, 1, 1), 1, 0) == (1, 1, 1)
 
 
-def test_between_points_recompute_and_offload_less() -> None:
-    space, point = _halfway("deepspeed")
-    offload = "optimizer-and-parameters"
-    lower, less = space.between({**point, "offload": offload, "offload_steps": 20}, 0.5)
-    assert (lower["checkpointed_share"], lower["offload_steps"]) == (0.375, 20)
-    assert (less["checkpointed_share"], less["offload_steps"]) == (0.5, 15)
-    assert space.between({**point, "checkpointing": "none", "offload": "none"}, 0.5) == []
-    decoded = space.decode({**point, "offload": offload, "offload_steps": 15}).strategy
-    assert (decoded["checkpointed_layers"], decoded["offload_fraction"]) == (40, 0.75)
+def test_neighbours_move_one_thing() -> None:
+    search = small_search(
+        "llama-2-13b",
+        clusters=(cluster(nodes=2),),
+        frameworks=("megatron-lm",),
+        space={"pipeline_parallel_size": (4,), "activation_checkpointing": ("none", "selective")},
+    )
+    space = StudySpace(search, study_layouts(search, study_seeds(Evaluator(search), swept(search), None)))
+    middle = {**space.encode(0, study_seeds(Evaluator(search), swept(search), None).table.row(0)), "micro_batch": 1}
+    middle |= {"checkpointing": "none", "first_chunk_relief": 0, "last_chunk_relief": 0, "recompute_layernorm": False}
+    changes = [{n: v for n, v in point.items() if v != middle[n]} for point in space.neighbours(middle)]
+    assert {"first_chunk_relief": 1, "last_chunk_relief": 1} in changes
+    assert {"checkpointing": "selective", "recompute_layernorm": True} in changes
+    assert {"micro_batch": 0} in changes
+    assert {"micro_batch": 2} in changes
+    assert not any("layout" in change for change in changes)
+    assert {} not in changes
+    # at the end of its range a number moves one way only
+    edge = {**middle, "first_chunk_relief": RELIEF_LAYERS, "last_chunk_relief": RELIEF_LAYERS}
+    ends = [(p["first_chunk_relief"], p["last_chunk_relief"]) for p in space.neighbours(edge)]
+    assert set(ends) == {(2, 2), (1, 1), (1, 2), (2, 1)}
 
 
-def test_what_a_framework_offloads_as_a_whole_is_not_divided() -> None:
-    space, point = _halfway("fsdp2")
-    decoded = space.decode({**point, "offload": "optimizer-and-parameters", "offload_steps": 15}).strategy
-    assert decoded["offload_fraction"] == 1.0
+def test_modules_are_recomputed_as_the_point_says() -> None:
+    search = small_search("deepseek-v3", clusters=(cluster(nodes=64),), frameworks=("megatron-lm",))
+    seeds = study_seeds(Evaluator(search), swept(search), None)
+    space = StudySpace(search, study_layouts(search, seeds))
+    point = {**space.encode(0, seeds.table.row(0)), "checkpointing": "selective"}
+    off = {name: False for name in space.distributions if name.startswith("recompute_")}
+    assert set(off) == {f"recompute_{name}" for name in RECOMPUTE_MODULES}
+    chosen = {**point, **off, "recompute_mla_up_proj": True, "recompute_moe_act": True}
+    assert space.decode(chosen).strategy["recompute_modules"] == ["mla_up_proj", "moe_act"]
+    assert space.decode({**chosen, "checkpointing": "none"}).strategy.get("recompute_modules") is None
 
 
 def test_a_framework_that_splits_layers_by_itself_has_none_moved() -> None:
@@ -93,15 +109,5 @@ def test_a_framework_that_splits_layers_by_itself_has_none_moved() -> None:
         search = small_search(
             "llama-2-13b", clusters=(cluster(nodes=2),), frameworks=(framework,), space={"pipeline_parallel_size": (4,)}
         )
-        space = StudySpace(search, study_layouts(search, _seeds(search, swept(search), None)))
+        space = StudySpace(search, study_layouts(search, study_seeds(Evaluator(search), swept(search), None)))
         assert ("first_chunk_relief" in space.distributions) is moved
-
-
-def _halfway(framework: str) -> tuple[StudySpace, dict[str, Any]]:
-    """A point of the study that shards everything and recomputes half of its layers."""
-    search = small_search(
-        "llama-3-70b", clusters=(cluster("dgx-a100"),), frameworks=(framework,), space={"zero_stage": (3,)}
-    )
-    seeds = _seeds(search, swept(search), None)
-    space = StudySpace(search, study_layouts(search, seeds))
-    return space, {**space.encode(0, seeds.table.row(0)), "checkpointing": "full", "checkpointed_share": 0.5}
