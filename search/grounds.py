@@ -11,6 +11,8 @@ from cost_models.provenance import beyond_runs
 from search.describe import describe
 
 MEASURED: Final = ("learned", "calibrated")
+TIME_NOTE: Final = "Step time: "
+"""How `cost_models.provenance` begins what it says of the time."""
 STEP_TIME_ERROR: Final = 0.084
 """Median error of step times over the published runs that no coefficient was fitted on (`make validate`; the table in
 the README): plans that are closer than this are a tie."""
@@ -45,7 +47,8 @@ def _basis(problem: Problem, plan: Answer) -> str:
     runs = _runs(problem, framework)
     gpu = problem.cluster.gpu.name
     if basis == "calibrated":
-        return f"Its step time rests on {_counted(runs)} of {framework} on the silicon of {gpu}"
+        gaps = [note.removeprefix(TIME_NOTE).rstrip(".") for note in plan["provenance"]["notes"] if _is_gap(note)]
+        return "; ".join([f"Its step time rests on {_counted(runs)} of {framework} on the silicon of {gpu}", *gaps])
     if problem.cluster.gpu.generation is None:
         return f"No measured run stands behind its step time: {gpu} is not in the catalog"
     if basis == "analytical":
@@ -69,6 +72,10 @@ def _safest(problem: Problem, plans: Sequence[Answer], values: Sequence[float]) 
         f"The best plan that measured runs stand behind is plan {row + 1} ({describe(plan['strategy'])}): it costs "
         f"{values[row] / values[0] - 1:.1%} more and rests on {behind}."
     )
+
+
+def _is_gap(note: str) -> bool:
+    return note.startswith((f"{TIME_NOTE}none of these runs", f"{TIME_NOTE}the largest of these runs"))
 
 
 def _runs(problem: Problem, framework: str) -> int:

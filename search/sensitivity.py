@@ -105,7 +105,11 @@ def in_words(changes: Sequence[Change]) -> list[str]:
     """A sentence for each change that is felt, and one for the others."""
     said = [change.sentence for change in changes if not change.unfelt]
     unfelt = [change.words for change in changes if change.unfelt]
-    return [*said, f"Neither the step nor the order changes with {' or with '.join(unfelt)}."] if unfelt else said
+    if not unfelt:
+        return said
+    *most, last = unfelt
+    listed = f"{', '.join(most)} or {last}" if most else last
+    return [*said, f"Neither the step nor the order changes with {listed}."]
 
 
 def sensitivity(evaluator: Evaluator, plans: Candidates, others: Candidates) -> list[Change]:
