@@ -3,7 +3,8 @@
 Run with `python -m benchmarks.many_workers` from the root of the repository. `--database-url` and `--queue-url` name
 servers to measure with, left out: SQLite files in a temporary directory; the database is migrated, and keeps what was
 searched. A search is the example of the README with its default budget. A few of them come before the clock
-starts, so that imports do not count. Workers that share cores share them: the cores are printed too.
+starts, so that imports do not count. Workers that share cores share them: the cores are printed too. `--waiting`
+takes searches that wait for a second and store ten blocks meanwhile: what queue and table allow, whatever the cores.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from app.db import migrate
 from app.db.models import Status
@@ -27,6 +29,9 @@ from app.services.searches import SearchService
 from app.settings import Settings
 
 REQUEST = Path("examples/llama-3-70b-64xh100.json")
+WORKER = ("app", "worker")
+WAITING: Mapping[str, Any] = {"steps": 10, "step_seconds": 0.1}
+WAITING_WORKER = ("tests.integration.slow_worker",)
 POLL_SECONDS = 0.02
 
 
@@ -37,7 +42,9 @@ def main() -> None:
     arguments.add_argument("--queue-url", default="")
     arguments.add_argument("--searches", type=int, default=60)
     arguments.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
+    arguments.add_argument("--waiting", action="store_true")
     given = arguments.parse_args()
+    request, module = (WAITING, WAITING_WORKER) if given.waiting else (json.loads(REQUEST.read_text()), WORKER)
     print(f"{os.cpu_count()} cores, {given.searches} searches")
     with tempfile.TemporaryDirectory(prefix="paraplan-") as directory:
         url = given.database_url or f"sqlite:///{directory}/paraplan.db"
@@ -46,23 +53,23 @@ def main() -> None:
         migrate.upgrade(database.engine)
         searches = SearchService(database, wake=queue.wake, max_attempts=settings.max_attempts)
         for count in given.workers:
-            with _workers(settings, count):
-                _end(searches, 4 * count)
-                seconds = _end(searches, given.searches)
+            with _workers(settings, count, module):
+                _end(searches, request, 4 * count)
+                seconds = _end(searches, request, given.searches)
             print(f"{count} workers: {60 * given.searches / seconds:6.0f} searches a minute")
         queue.close()
         database.dispose()
 
 
 @contextmanager
-def _workers(settings: Settings, count: int) -> Iterator[None]:
+def _workers(settings: Settings, count: int, module: Sequence[str]) -> Iterator[None]:
     environment = os.environ | {
         "PARAPLAN_DATABASE_URL": settings.database_url,
         "PARAPLAN_QUEUE_URL": settings.effective_queue_url,
         "PARAPLAN_WORKER_TRAINS": "false",
         "PARAPLAN_LOG_LEVEL": "warning",
     }
-    command = [sys.executable, "-m", "app", "worker"]
+    command = [sys.executable, "-m", *module]
     processes = [subprocess.Popen(command, env=environment) for _ in range(count)]
     try:
         yield
@@ -73,11 +80,10 @@ def _workers(settings: Settings, count: int) -> Iterator[None]:
             process.wait()
 
 
-def _end(searches: SearchService, count: int) -> float:
+def _end(searches: SearchService, request: Mapping[str, Any], count: int) -> float:
     """Search so many times; answers the seconds from the first request to the last end."""
-    request = json.loads(REQUEST.read_text())
     begin = time.perf_counter()
-    waiting = [searches.create(request | {"seed": seed}, labels={}).id for seed in range(count)]
+    waiting = [searches.create({**request, "seed": seed}, labels={}).id for seed in range(count)]
     while waiting:
         state = searches.state(waiting[0])
         if not state.status.is_final:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +18,14 @@ from app.db.models import Job, MemoryModel, ModelTrigger, Status
 from app.db.session import Database
 from app.repositories.jobs import JobRepository
 from app.settings import Settings
-from tests.integration.machines import Fleet, Services
+from tests.integration.machines import Fleet, Process, Services
 from tests.integration.workers import SLOW_WORKER, Client, wait_for
 
 pytestmark = pytest.mark.postgres
 on_redis = pytest.mark.parametrize("queue_kind", ["redis"], indirect=True)
 on_postgresql = pytest.mark.parametrize("queue_kind", ["postgresql"], indirect=True)
+
+LEASE_SECONDS = 1.0
 
 
 @pytest.fixture
@@ -36,19 +39,25 @@ def client(fleet: Fleet) -> Iterator[Client]:
 
 
 @on_redis
-def test_a_worker_with_a_wrong_clock_neither_takes_nor_loses_a_lease(
+def test_workers_with_wrong_clocks_neither_take_nor_lose_a_lease(
     fleet: Fleet, services: Services, client: Client
 ) -> None:
-    workers = []
-    for host, seconds in zip(services.network.hosts, (600, -600, 0), strict=False):
+    def start(number: int, seconds: int) -> Process:
         fleet.environment["SKEW_SECONDS"] = str(seconds)
-        workers.append(fleet.worker(host, ("-m", "tests.integration.skewed_worker"), lease_seconds=1.0))
-    wait_for(lambda: all(worker.events("worker_started") for worker in workers))
-    # Each outlasts its lease, and the sweeps of all three meanwhile.
-    ids = [client.searches.create({"steps": 20, "step_seconds": 0.2}, labels={}).id for _ in workers]
-    assert [client.await_end(search_id).status for search_id in ids] == ["succeeded"] * 3
-    assert fleet.claims() == dict.fromkeys(ids, 1)
-    assert all(worker.events("job_claimed") for worker in workers)
+        skewed = ("-m", "tests.integration.skewed_worker")
+        return fleet.worker(services.network.hosts[number], skewed, lease_seconds=LEASE_SECONDS)
+
+    late = start(0, -600)
+    search_id = client.searches.create({"steps": 10_000, "step_seconds": 0.1}, labels={}).id
+    client.await_trials(search_id, 1)
+    idle = [start(1, 600), start(2, 0)]
+    wait_for(lambda: all(worker.events("worker_started") for worker in idle))
+    # The idle ones look for silent workers after a lease, then each half lease.
+    time.sleep(4 * LEASE_SECONDS)
+    client.searches.cancel(search_id)
+    assert client.await_end(search_id).status == "cancelled"
+    assert fleet.claims() == {search_id: 1}
+    assert len(late.events("job_claimed")) == 1
 
 
 @on_redis
