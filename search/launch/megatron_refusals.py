@@ -178,6 +178,8 @@ def _offload(job: LaunchJob) -> Refusals:
 def _recomputation(job: LaunchJob) -> Refusals:
     strategy = job.strategy
     mode = strategy["activation_checkpointing"]
+    if "moe_act" in strategy["recompute_modules"] and strategy["precision"] in ("fp16", "fp32"):
+        return {"recompute_modules": "moe_act is recomputed in grouped kernels only, which multiply in bf16"}
     if mode == "none" or recomputes_all(strategy):
         return {}
     if mode == "selective":
@@ -199,4 +201,11 @@ def _graphs(job: LaunchJob) -> Refusals:
         refusals["cuda_graphs"] = "layers that are recomputed whole cannot be captured"
     if uses_fsdp(strategy):
         refusals["cuda_graphs"] = "layers that Megatron-FSDP gathers cannot be captured"
+    if strategy["offload"] == "activations":
+        refusals["cuda_graphs"] = "layers whose activations are offloaded cannot be captured"
+    # Whole layers, or attention beside experts.
+    captured = ("core_attn",) if any(block.experts for block in job.model.blocks) else ("core_attn", "mlp")
+    recomputed = [module for module in strategy["recompute_modules"] if module in captured]
+    if job.workload.dropout and recomputed:
+        refusals["cuda_graphs"] = f"captured modules with dropout cannot be recomputed ({', '.join(recomputed)})"
     return refusals

@@ -49,7 +49,7 @@ SAME = (
     *("cp_comm_type", "hidden_dropout", "attention_dropout", "microbatch_group_size_per_vp_stage"),
 )
 """Fields that one plan has alike under both."""
-NOT_HERE = ("transformer_impl", "attention_backend", "cuda_graph_impl", "cuda_graph_scope", "moe_permute_fusion")
+NOT_HERE = ("transformer_impl", "attention_backend", "moe_permute_fusion")
 """What needs Transformer Engine or a GPU."""
 
 

@@ -294,6 +294,20 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def test_what_does_not_go_together_is_refused() -> None:
+    graphs: dict[str, Any] = {"cuda_graphs": True, "activation_checkpointing": "selective"}
+    half: dict[str, Any] = {"precision": "fp16", "activation_checkpointing": "selective"}
+    for field, job in (
+        ("cuda_graphs", launch_job(workload=Workload(4096, 64, dropout=0.1), **graphs)),
+        ("cuda_graphs", launch_job(cuda_graphs=True, offload="activations")),
+        ("recompute_modules", launch_job("mixtral-8x7b", recompute_modules=["moe_act"], **half)),
+    ):
+        with pytest.raises(NotExpressible) as refused:
+            write(job)
+        assert list(refused.value.reasons) == [field]
+    assert write(launch_job(**graphs)).files
+
+
 @pytest.mark.parametrize(("field", "strategy"), REFUSED)
 def test_what_has_no_argument_is_refused_by_name(field: str, strategy: dict[str, Any]) -> None:
     with pytest.raises(NotExpressible) as refused:

@@ -76,6 +76,7 @@ FIELDS: dict[str, list[Any]] = {
     "micro_batch_size": [1, 2],
     "activation_checkpointing": ["none", "selective", "full"],
     "checkpointed_layers": [None, None, 1, 3, 6],
+    "recompute_modules": [["core_attn"], [], ["layernorm"], ["core_attn", "mlp"], ["moe_act", "layernorm"], ["moe"]],
     "offload": ["none", "none", "optimizer", "activations"],
     "offload_fraction": [None, None, 0.5],
     "precision": ["bf16", "fp16", "fp8", "fp32"],
@@ -90,6 +91,7 @@ FIELDS: dict[str, list[Any]] = {
 }
 
 IDLE = (
+    ("recompute_modules", "activation_checkpointing", ("selective",)),
     ("checkpointed_layers", "activation_checkpointing", ("selective", "full")),
     ("offload_fraction", "offload", ("optimizer", "activations")),
     ("fp8_recipe", "precision", ("fp8",)),
