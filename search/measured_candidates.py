@@ -158,4 +158,5 @@ def _pool(evaluator: Evaluator, candidates: Candidates) -> MeasuredPool:
             (memory["peak_allocated_gib"], memory["peak_reserved_gib"], memory["peak_gib"]) for memory in memories
         ),
         capacity_gib=evaluator.search.capacity_bytes / GIB,
+        memory_confidence=evaluator.search.memory_confidence,
     )

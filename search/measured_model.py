@@ -52,6 +52,9 @@ MEMORY_NOISE: Final = 0.01
 """Deviation of a told peak: an allocator's blocks."""
 NOTHING_RAN: Final = 0.5
 """While nothing has run, a plan is worth what it saves of a step that takes 65 % longer than the best may."""
+CAREFUL_RUNS: Final = 3
+"""Of plans that fit at the confidence asked for, before one is risked that the runs must show to fit."""
+EVEN_ODDS: Final = 0.5
 ROUNDS: Final = 3
 """Of correcting the shares by what the runs say."""
 _NORMAL: Final = NormalDist()
@@ -240,7 +243,8 @@ def next_candidate(pool: MeasuredPool, told: Sequence[Told]) -> int | None:
     """The candidate whose run promises most; None where all were given out. The first is the analytical first plan.
 
     Expected improvement of the log objective over the best that was measured or is believed of a pending run (Jones,
-    Schonlau and Welch 1998, equation 15), times the probability that the run gives a time at all.
+    Schonlau and Welch 1998, equation 15), times the probability that the run gives a time at all. The first runs
+    fit at the confidence asked for; once they have shown what memory takes, what fits at even odds may run too.
     """
     beliefs = believe(pool, told)
     left: IntColumn = np.flatnonzero(~beliefs.sure)
@@ -248,6 +252,9 @@ def next_candidate(pool: MeasuredPool, told: Sequence[Told]) -> int | None:
         return None
     if not told:
         return 0
+    shown = sum(not one.pending for one in told) >= CAREFUL_RUNS
+    likely = beliefs.fits[left] >= (EVEN_ODDS if shown else pool.memory_confidence)
+    left = left[likely] if likely.any() else left
     objective = beliefs.log_seconds + np.log(pool.price)
     works = beliefs.fits * beliefs.runs
     best = _best(pool, told, objective)

@@ -32,6 +32,8 @@ class MeasuredPool:
     peaks_gib: tuple[tuple[float, float, float], ...]
     """(n, STATISTICS) of the fullest stage."""
     capacity_gib: float
+    memory_confidence: float
+    """That a candidate should fit with, by what is believed when it is given out."""
 
     def __len__(self) -> int:
         return len(self.strategies)

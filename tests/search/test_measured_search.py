@@ -157,6 +157,26 @@ class TestBeliefs:
 
 
 class TestNext:
+    @pytest.mark.parametrize("name", PROBLEMS)
+    def test_before_runs_show_what_memory_takes_plans_fit_at_the_confidence_asked_for(self, name: str) -> None:
+        pool = pool_and_lattice(name)[0]
+        study = study_of(pool)
+        sure = believe(pool, []).fits >= pool.memory_confidence
+        assert not sure.all()
+        assert all(sure[ask(study).candidate] for _ in range(min(int(sure.sum()), 12)))
+
+    def test_a_plan_at_the_limit_runs_once_less_memory_was_measured_than_estimated(self) -> None:
+        pool = pool_and_lattice("MoE, 16 GPUs")[0]
+        unsure = set(np.flatnonzero(believe(pool, []).fits < pool.memory_confidence).tolist())
+        told: list[Told] = []
+        for _ in range(12):
+            chosen = next_candidate(pool, told)
+            assert chosen is not None
+            peak = pool.peaks_gib[chosen][0] * 0.85
+            seconds = float(pool.step_seconds[chosen]) * (0.9 if chosen in unsure else 1.0)
+            told.append(Told(chosen, step_seconds=seconds, peaks_gib=(peak, None, None)))
+        assert unsure & {one.candidate for one in told}
+
     def test_a_framework_that_does_not_start_is_left(self, pool: MeasuredPool) -> None:
         first = pool.strategies[0]["framework"]
         told: list[Told] = []
