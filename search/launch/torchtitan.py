@@ -15,7 +15,7 @@ from search.launch.hf_settings import steps
 from search.launch.job import LaunchFile, LaunchFiles, LaunchJob
 from search.launch.refusals import refuse
 from search.launch.rendezvous import slurm_script, start, torchrun
-from search.launch.torchtitan_model import model_lines, model_refusals
+from search.launch.torchtitan_model import ROPE_THETA, flavour, model_lines, model_refusals
 from search.launch.torchtitan_refusals import schedule, strategy_refusals
 
 TARGET: Final = "torchtitan"
@@ -70,6 +70,11 @@ def write(job: LaunchJob) -> LaunchFiles:
 def _own_notes(job: LaunchJob) -> Iterator[str]:
     if steps(job) is None:
         yield "training_tokens was not said: set STEPS, the number of optimizer steps."
+    if flavour(job.model) is None:
+        yield (
+            f"torchtitan ships no {job.model.name}: planned_model() is its Llama in that shape, made with internal "
+            f"functions of {TORCHTITAN}; set the rotary base (theta, here {ROPE_THETA}) from the model's config."
+        )
     if job.strategy["precision"] in ("fp8", "nvfp4") and any(block.experts for block in job.model.blocks):
         yield "Linear layers compute in low precision; routed experts stay in bf16."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from cost_models.architecture import ModelArchitecture
+from cost_models.architecture import FeedForward, ModelArchitecture
 from cost_models.catalog.models import load_model
 from search.launch.job import LaunchJob
 
@@ -28,6 +28,9 @@ FLAVOURS: Final = {
 }
 """Preset → module and flavour."""
 FLEX: Final = "flex"
+OWN_FLAVOUR: Final = "planned"
+ROPE_THETA: Final = 10000
+"""As Llama 1 and 2 have it; it changes neither memory nor time."""
 NVFP4_BF16_TAIL: Final = 0.15
 """Share of the last layers that torchtitan's own NVFP4 configurations leave in bf16."""
 CONVERTERS: Final = {
@@ -40,8 +43,9 @@ CONVERTERS: Final = {
 
 def model_refusals(job: LaunchJob) -> dict[str, str]:
     """torchtitan defines its models itself."""
-    if flavour(job.model) is None:
-        return {"model": f"torchtitan has no definition of {job.model.name} (Llama 3, Qwen3, DeepSeek-V3, gpt-oss)"}
+    if flavour(job.model) is None and not is_llama(job.model):
+        reason = f"torchtitan has no definition of {job.model.name} (it has Llama, Qwen3, DeepSeek-V3, gpt-oss)"
+        return {"model": reason}
     return {}
 
 
@@ -51,6 +55,63 @@ def flavour(model: ModelArchitecture) -> tuple[str, str] | None:
         if _same(model, _preset(preset)):
             return found
     return None
+
+
+def is_llama(model: ModelArchitecture) -> bool:
+    """Whether torchtitan's Llama of another shape is this model: one kind of block, nothing but what Llama 3 has."""
+    block = model.blocks[0]
+    attention, forward = block.attention, block.feed_forward
+    return (
+        model.model_type == "llama"
+        and len(model.blocks) == 1
+        and isinstance(forward, FeedForward)
+        and forward.gated
+        and not model.tied_embeddings
+        and attention.window is None
+        and attention.head_dim * attention.heads == model.hidden_size
+        and not any(linear.bias for linear in (*attention.linears, *forward.linears))
+    )
+
+
+def _llama_lines(job: LaunchJob) -> list[str]:
+    """A flavour of its own, built as torchtitan builds those that it ships."""
+    model = job.model
+    attention, forward = model.blocks[0].attention, model.blocks[0].feed_forward
+    assert isinstance(forward, FeedForward)
+    width, words = model.hidden_size, model.vocab_size
+    length = max(job.workload.sequence_length, model.max_position_embeddings or 0)
+    rope = f"dim={attention.head_dim}, max_seq_len={length}, theta={ROPE_THETA}"
+    return [
+        "from torchtitan.models import llama3",
+        "from torchtitan.models.llama3 import llama3_configs, model_registry",
+        "",
+        "",
+        'def planned_model(attn_backend, tp_gemm_backend="default"):',
+        "    return llama3.Llama3Model.Config(",
+        f"        dim={width},",
+        f"        vocab_size={words},",
+        "        tok_embeddings=llama3.Embedding.Config(",
+        f"            num_embeddings={words}, embedding_dim={width}, param_init=llama3._EMBEDDING_INIT",
+        "        ),",
+        f"        norm=llama3.RMSNorm.Config(normalized_shape={width}, param_init=llama3._NORM_INIT),",
+        "        lm_head=llama3.Linear.Config(",
+        f"            in_features={width}, out_features={words}, param_init=llama3._output_linear_init({width})",
+        "        ),",
+        "        layers=llama3._build_llama3_layers(",
+        f"            n_layers={model.layers},",
+        f"            dim={width},",
+        f"            n_heads={attention.heads},",
+        f"            n_kv_heads={attention.key_value_heads},",
+        f"            hidden_dim={forward.hidden},",
+        f"            rope=llama3.ComplexRoPE.Config({rope}),",
+        "            attn_backend=attn_backend,",
+        "            tp_gemm_backend=tp_gemm_backend,",
+        "        ),",
+        "    )",
+        "",
+        "",
+        f'llama3_configs["{OWN_FLAVOUR}"] = planned_model',
+    ]
 
 
 @cache
@@ -71,9 +132,8 @@ def _same(model: ModelArchitecture, other: ModelArchitecture) -> bool:
 def model_lines(job: LaunchJob) -> tuple[list[str], list[str]]:
     """Imports, and the lines that make `model_spec`."""
     found = flavour(job.model)
-    assert found is not None  # refused before
-    module, name = found
-    imports = [f"from torchtitan.models.{module} import model_registry"]
+    module, name = found or ("llama3", OWN_FLAVOUR)
+    imports = [f"from torchtitan.models.{module} import model_registry"] if found else _llama_lines(job)
     recipe = "nvfp4" if job.strategy["precision"] == "nvfp4" else job.strategy["fp8_recipe"]
     if job.strategy["precision"] not in ("fp8", "nvfp4"):
         return imports, [f'model_spec = model_registry("{name}", attn_backend="{FLEX}")']

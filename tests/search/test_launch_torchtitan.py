@@ -91,6 +91,12 @@ class TestFiles:
             planned = launch_job(model, framework="fsdp2", cluster=gpus(64))
             assert f"model_registry({flavour}, " in write(planned).files[0].content
 
+    def test_a_llama_of_another_shape_is_built(self) -> None:
+        files = write(job("llama-2-7b"))
+        shape = ("n_layers=32,", "dim=4096,", "n_heads=32,", "n_kv_heads=32,", "hidden_dim=11008,")
+        assert "\n            ".join(shape) in files.files[0].content
+        assert any("theta" in note for note in files.notes)
+
     def test_other_models_are_refused(self) -> None:
         with pytest.raises(NotExpressible) as caught:
             write(job("gemma-2-27b"))
