@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,18 +9,13 @@ import pytest
 from search.launch.megatron_bridge import container
 from search.launch.megatron_lm import arguments
 from tests.search.test_launch_megatron import JOBS, RECORDED
-
-ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".venv-frameworks" / "bin" / "python"
-SCRIPT = ROOT / "tests" / "launch_parsers" / "check_megatron_core.py"
+from tests.search.test_launch_parsers import asked
 
 
 @pytest.fixture(scope="module")
 def described() -> dict[str, dict[str, Any]]:
     """What the classes say of every job, by name."""
-    if not PYTHON.exists():
-        pytest.skip(f"{PYTHON.relative_to(ROOT)} is not there: make frameworks")
-    asked = [
+    jobs = [
         {
             "options": {name: list(values) for name, values in arguments(job).items()},
             "kinds": {name: RECORDED["options"][name] for name in arguments(job)},
@@ -31,9 +23,7 @@ def described() -> dict[str, dict[str, Any]]:
         }
         for job in JOBS.values()
     ]
-    run = subprocess.run([PYTHON, SCRIPT], input=json.dumps(asked), capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr[-4000:]
-    return dict(zip(JOBS, json.loads(run.stdout), strict=True))
+    return dict(zip(JOBS, asked("megatron_core", jobs), strict=True))
 
 
 @pytest.mark.parametrize("name", JOBS)
