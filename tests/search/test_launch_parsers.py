@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cost_models.workload import Workload
-from search.launch import accelerate, hf_trainer, torchtitan
+from search.launch import accelerate, ddp, hf_trainer, torchtitan
 from search.launch.deepspeed_config import config
 from search.launch.job import LaunchFiles, LaunchJob
 from tests.search.launch_fields import with_workload
@@ -204,3 +204,25 @@ def test_torchtitan() -> None:
         assert said["dtype"] == torchtitan.DTYPES[strategy["parameter_dtype"]]
         nvfp4 = {"NVFP4Linear": 135} if strategy["precision"] == "nvfp4" else {}  # five of 32 blocks stay in bf16
         assert said["converted"] == (converted[strategy["fp8_recipe"]] if strategy["precision"] == "fp8" else nvfp4)
+
+
+def test_the_script_for_ddp_trains_a_tiny_model() -> None:
+    def job(micro_batch_size: int = 1, **strategy: Any) -> LaunchJob:
+        workload = Workload(sequence_length=128, global_batch_size=8, precision="fp32", attention="eager")
+        return launch_job(
+            framework="ddp", cluster=gpus(2), workload=workload, micro_batch_size=micro_batch_size, **strategy
+        )
+
+    jobs = [
+        job(),
+        job(4, gradient_as_bucket_view=True, activation_checkpointing="full", checkpointed_layers=2),
+        job(2, checkpoint_loading="rank0", checkpoint_saving="full", offload="activations", offload_fraction=0.1),
+    ]
+    files = [{file.path: file.content for file in ddp.write(each).files} for each in jobs]
+    found = asked("torchrun", [{"files": each} for each in files])
+    # The global batch is the same however it is cut, and so is the model after each step.
+    first = found[0]["losses"]
+    assert len(set(first)) == 3
+    assert [said["losses"] for said in found] == [pytest.approx(first, abs=2e-4)] * 3
+    assert [said["saved"] for said in found[:2]] == [[".metadata", "__0_0.distcp", "__1_0.distcp"]] * 2
+    assert found[2]["saved"] == ["state.pt"]
