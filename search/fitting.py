@@ -40,6 +40,16 @@ def fit_finely(
     return scored.take(_best_of_each(grid.row[edge], scored))
 
 
+def least(table: StrategyTable) -> StrategyTable:
+    """The strategies with as little recomputed and offloaded as there can be: no setting of the two is faster."""
+    full = table.is_choice("activation_checkpointing", "full")
+    return replace(
+        table,
+        checkpointed_layers=np.where(full, 1, table.checkpointed_layers),
+        offload_fraction=np.full(len(table), FRACTIONS[0]),
+    )
+
+
 @dataclass(frozen=True)
 class _Grid:
     """g points: counts ascending within shares ascending within rows of the table."""

@@ -20,7 +20,7 @@ from cost_models.rules import recomputable_modules
 from cost_models.strategy import RECOMPUTE_MODULES, FloatColumn, StrategyTable, code, concatenate
 from search.candidates import Candidates, join
 from search.evaluator import Evaluator
-from search.fitting import FRACTIONS, fit_finely
+from search.fitting import fit_finely, least
 from search.problem import SearchProblem
 from search.space import allows
 from search.study_space import KNOB_FREE_FIELDS
@@ -68,7 +68,7 @@ def fitted_prospects(evaluator: Evaluator, swept: Sweep) -> Candidates:
         ways = [*_ways(evaluator.search, table.take(order[promise[order] < best]))]
         if ways:
             possible = concatenate(ways)
-            possible = possible.take(_objective(evaluator, cluster, _least(possible)) < best)
+            possible = possible.take(_objective(evaluator, cluster, least(possible)) < best)
             fitted = fit_finely(evaluator, cluster, possible)
             found.append(fitted.take(fitted.acceptable & allows(evaluator.search.space, fitted.table)))
     better = join(found)
@@ -114,16 +114,6 @@ def _recomputing(table: StrategyTable, recomputation: Recomputation, *, offloadi
         checkpointed_layers=rows * 0 if mode == "none" else stages,
         offload=table.offload if offloading else rows * code("offload", "none"),
         offload_fraction=np.ones(len(table)),
-    )
-
-
-def _least(table: StrategyTable) -> StrategyTable:
-    """With as little recomputed and offloaded as there can be."""
-    full = table.is_choice("activation_checkpointing", "full")
-    return replace(
-        table,
-        checkpointed_layers=np.where(full, 1, table.checkpointed_layers),
-        offload_fraction=np.full(len(table), FRACTIONS[0]),
     )
 
 
