@@ -52,6 +52,8 @@ class Framework:
     interleaving_needs_whole_rounds: bool
     """Under interleaving the micro-batches split evenly into floor(micro-batches / stages) rounds."""
     activation_checkpointing: tuple[str, ...]
+    checkpoints_in_part: bool
+    """Full checkpointing of some layers of a stage and not of others."""
     recompute_modules: tuple[str, ...]
     offloads: tuple[str, ...]
     """Besides `none`."""
@@ -59,6 +61,8 @@ class Framework:
     """ZeRO stages with which each kind of offload runs."""
     partial_offload_zero_stages: Mapping[str, tuple[int, ...]]
     """ZeRO stages with which a part of the optimizer (offload_fraction below 1) can be offloaded, by kind."""
+    offloads_activations_alone: bool
+    """Activations leave the GPU only without a pipeline and without recomputation."""
     precisions: tuple[str, ...]
     optimizers: tuple[str, ...]
     fine_tuning: tuple[str, ...]

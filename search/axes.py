@@ -236,7 +236,8 @@ def _checkpointing(search: SearchProblem, framework: Framework) -> tuple[Checkpo
         elif layers:
             pairs.extend((mode, count) for count in layers)
         else:
-            pairs.extend((mode, share) for share in (CHECKPOINTED_SHARES if mode == "full" else (1.0,)))
+            in_part = mode == "full" and framework.checkpoints_in_part
+            pairs.extend((mode, share) for share in (CHECKPOINTED_SHARES if in_part else (1.0,)))
     return tuple(pairs)
 
 

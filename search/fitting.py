@@ -89,7 +89,8 @@ class _Grid:
 
 def _grid(space: Mapping[str, Sequence[Any]], table: StrategyTable) -> _Grid:
     counted = ("full", "selective") if "checkpointed_layers" in space else ("full",)
-    takes_counts = table.is_choice("activation_checkpointing", *counted)
+    in_part = np.array([framework.checkpoints_in_part for framework in FRAMEWORKS])[table.framework]
+    takes_counts = table.is_choice("activation_checkpointing", *counted) & in_part
     takes_shares = _offloads_in_part(table)
     named_counts = np.array(sorted(set(space.get("checkpointed_layers", ()))), dtype=np.int64)
     shares = np.array(sorted(set(space.get("offload_fraction", FRACTIONS))), dtype=np.float64)

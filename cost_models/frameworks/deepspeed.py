@@ -25,6 +25,7 @@ DEEPSPEED = Framework(
     uneven_layers=True,  # PipelineModule(partition_method=...)
     interleaving_needs_whole_rounds=False,
     activation_checkpointing=("none", "full"),
+    checkpoints_in_part=True,
     recompute_modules=(),
     offloads=("optimizer", "optimizer-and-parameters", "nvme", "activations"),
     offload_zero_stages={
@@ -34,6 +35,7 @@ DEEPSPEED = Framework(
         "activations": (0, 1, 2, 3),
     },
     partial_offload_zero_stages={"optimizer": (3,), "optimizer-and-parameters": (3,)},  # Twin-Flow's ratio
+    offloads_activations_alone=False,
     precisions=("bf16", "fp16", "fp32"),
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "muon"),
     fine_tuning=("lora", "qlora"),

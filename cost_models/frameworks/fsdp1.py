@@ -25,10 +25,12 @@ FSDP1 = Framework(
     uneven_layers=False,
     interleaving_needs_whole_rounds=False,
     activation_checkpointing=("none", "full"),
+    checkpoints_in_part=True,
     recompute_modules=(),
     offloads=("optimizer-and-parameters", "activations"),  # CPUOffload(offload_params=True)
     offload_zero_stages={"optimizer-and-parameters": (2, 3), "activations": (0, 2, 3)},
     partial_offload_zero_stages={},
+    offloads_activations_alone=False,
     precisions=("bf16", "fp16", "fp8", "fp32"),
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "adafactor"),
     fine_tuning=("lora", "qlora"),

@@ -26,12 +26,14 @@ MEGATRON_LM = Framework(
     uneven_layers=True,  # --pipeline-model-parallel-layout
     interleaving_needs_whole_rounds=False,  # any m >= pipeline size since Megatron-Core 0.9 (microbatch group size)
     activation_checkpointing=("none", "selective", "full"),
+    checkpoints_in_part=True,
     recompute_modules=("core_attn", "mla_up_proj", "moe_act", "layernorm", "mlp", "moe"),
     offloads=("optimizer", "optimizer-and-parameters", "activations"),
     # optimizer: --optimizer-cpu-offload, which needs the (precision-aware) distributed optimizer; parameters too:
     # ZeRO-3 under Megatron-DeepSpeed
     offload_zero_stages={"optimizer": (1,), "optimizer-and-parameters": (3,), "activations": (0, 1, 2, 3)},
     partial_offload_zero_stages={"optimizer": (1,)},  # --optimizer-offload-fraction
+    offloads_activations_alone=True,  # megatron/core/transformer/transformer_config.py __post_init__, cpu_offloading
     precisions=("bf16", "fp16", "fp8", "nvfp4", "fp32"),
     # 8-bit moments: --use-precision-aware-optimizer with --exp-avg-dtype fp8
     optimizers=("adamw", "adam", "adamw-8bit", "sgd", "sgd-momentum", "muon"),

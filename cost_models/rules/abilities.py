@@ -9,6 +9,7 @@ import numpy as np
 from cost_models.architecture import ModelArchitecture
 from cost_models.framework import Framework
 from cost_models.frameworks import FRAMEWORKS
+from cost_models.layouts import largest_stages
 from cost_models.rules.view import Dimensions, Rule, View, dimensions
 from cost_models.strategy import OFFLOADS, RECOMPUTE_MODULES, BoolColumn
 
@@ -203,6 +204,21 @@ def _checkpointing_says(view: View) -> str:
     )
 
 
+def _part_of_a_stage(view: View) -> BoolColumn:
+    able = view.able(lambda framework: framework.checkpoints_in_part)
+    table = view.table
+    whole = largest_stages(table.layouts, table.layers_per_stage, table.pipeline_parallel_size)
+    refused: BoolColumn = ~able & table.is_choice("activation_checkpointing", "full")
+    return refused & (table.checkpointed_layers < whole)
+
+
+def _part_of_a_stage_says(view: View) -> str:
+    return (
+        f"{view.framework.name} recomputes all layers or none, not checkpointed_layers "
+        f"{view.value('checkpointed_layers')} of a stage"
+    )
+
+
 def _bits(names: tuple[str, ...]) -> int:
     return sum(1 << RECOMPUTE_MODULES.index(name) for name in names)
 
@@ -284,6 +300,21 @@ def _offload_part_says(view: View) -> str:
     )
 
 
+def _activations_alone(view: View) -> BoolColumn:
+    table = view.table
+    others = (table.pipeline_parallel_size > 1) | ~table.is_choice("activation_checkpointing", "none")
+    alone = view.able(lambda framework: framework.offloads_activations_alone)
+    return table.is_choice("offload", "activations") & others & alone
+
+
+def _activations_alone_say(view: View) -> str:
+    return (
+        f"{view.framework.name} offloads activations only without a pipeline and without recomputation, not with "
+        f"pipeline_parallel_size {view.value('pipeline_parallel_size')} and "
+        f"{view.value('activation_checkpointing')} activation_checkpointing"
+    )
+
+
 def _offload_host(view: View) -> BoolColumn | bool:
     # An unknown host is a warning: the strategy is possible, only nobody can tell whether it fits.
     host = view.cluster.host
@@ -321,11 +352,13 @@ ABILITIES: Final = (
     Rule("experts_need_sequence_parallel", _experts_sequence, _experts_sequence_says),
     Rule("sequence_parallel_needs_tensor", _sequence_tensor, _sequence_tensor_says),
     Rule("checkpointing_unsupported", _checkpointing, _checkpointing_says),
+    Rule("checkpointing_unsupported", _part_of_a_stage, _part_of_a_stage_says),
     Rule("checkpointing_unsupported", _modules, _modules_say),
     Rule("checkpointing_unsupported", _absent_modules, _absent_modules_say),
     Rule("offload_unsupported", _offload, _offload_says),
     Rule("offload_unsupported", _offload_zero, _offload_zero_says),
     Rule("offload_unsupported", _offload_part, _offload_part_says),
+    Rule("offload_unsupported", _activations_alone, _activations_alone_say),
     Rule("optimizer_unsupported", _optimizer, _optimizer_says),
     Rule("offload_needs_host", _offload_host, _offload_host_says),
 )

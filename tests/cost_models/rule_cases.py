@@ -368,6 +368,26 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         "checkpointing_unsupported",
         "llama-3-70b has no mla_up_proj to recompute",
     ),
+    (
+        LLAMA,
+        {"framework": "nanotron", "activation_checkpointing": "full", "checkpointed_layers": 79},
+        "checkpointing_unsupported",
+        "nanotron recomputes all layers or none, not checkpointed_layers 79 of a stage",
+    ),
+    (
+        LLAMA,
+        megatron(8, 1, offload="activations", activation_checkpointing="selective"),
+        "offload_unsupported",
+        "megatron-lm offloads activations only without a pipeline and without recomputation, not with "
+        "pipeline_parallel_size 1 and selective activation_checkpointing",
+    ),
+    (
+        LLAMA,
+        megatron(4, 2, offload="activations"),
+        "offload_unsupported",
+        "megatron-lm offloads activations only without a pipeline and without recomputation, not with "
+        "pipeline_parallel_size 2 and none activation_checkpointing",
+    ),
     (LLAMA, megatron(8, 1, offload="nvme"), "offload_unsupported", "megatron-lm has no nvme offload"),
     (
         LLAMA,
