@@ -27,7 +27,7 @@ from search.study_space import Parameters, Proposal, StudySpace, relieved
 from search.watch import Watch
 
 BLOCK_TRIALS: Final = 32
-NEIGHBOURS: Final = BLOCK_TRIALS // 2
+NEIGHBOURS: Final = BLOCK_TRIALS * 3 // 4
 """Of a block: points beside the best ones so far. The sampler looks far, these look near."""
 UNPRICED: Final = 1e9
 """Told as the value of a strategy that breaks a rule: it has no figures, and its constraints rank it."""
