@@ -1,8 +1,8 @@
-"""The Optuna study: multivariate TPE over `StudySpace`, asked and told in blocks.
+"""The Optuna study: first the starting points, then what lies beside the best ones and where multivariate TPE points.
 
-A block is scored in one call of the cost models. Every block starts from a study rebuilt out of the trials told so far
-and a sampler seeded by (seed, block), so that a search that was interrupted between two blocks continues exactly as if
-it had not been. Points that repeat are answered from what is known.
+Asked and told in blocks, each scored in one call of the cost models. Every block starts from a study rebuilt out of the
+trials told so far and a sampler seeded by (seed, block), so that a search that was interrupted between two blocks
+continues exactly as if it had not been. Points that repeat are answered from what is known.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ NEIGHBOURS: Final = BLOCK_TRIALS * 3 // 4
 UNPRICED: Final = 1e9
 """Told as the value of a strategy that breaks a rule: it has no figures, and its constraints rank it."""
 
+Report = Callable[[Progress, Sequence[Trial]], None]
 Sampler = Callable[[int], optuna.samplers.BaseSampler]
 """From a seed."""
 
 
-def _tpe(seed: int) -> optuna.samplers.BaseSampler:
+def multivariate_tpe(seed: int) -> optuna.samplers.BaseSampler:
+    """The sampler of the service."""
     return optuna.samplers.TPESampler(seed=seed, multivariate=True)
-
-
-Report = Callable[[Progress, Sequence[Trial]], None]
 
 
 @dataclass
@@ -67,7 +66,7 @@ def run_study(
     watch: Watch,
     report: Report,
     best_step_seconds: float | None,
-    sampler: Sampler = _tpe,
+    sampler: Sampler = multivariate_tpe,
 ) -> StudyOutcome:
     """Try the seeds, then what lies beside the best of them and what the sampler asks for, until the budget ends.
 
