@@ -19,6 +19,7 @@ from app.docs import install_docs
 from app.errors import install_error_handlers
 from app.jobs.queue import JobQueue
 from app.observability import FiguresCollector, Metrics, Observed
+from app.pages import install_pages
 from app.ratelimit import RateLimiter
 from app.services.figures import Figures
 from app.services.learner import why_refused
@@ -99,4 +100,5 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(v1.router)
     app.include_router(health.router)
     install_docs(app)
+    install_pages(app)
     return app

@@ -1,10 +1,10 @@
-"""Who may call: API keys in a header, by scope."""
+"""Who may call: API keys in a header, by scope; in browsers also in a cookie."""
 
 from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from fastapi import Request, Security
+from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader
 
 from app.db.session import Database
@@ -13,6 +13,11 @@ from app.services.api_keys import any_key, authenticate
 from app.settings import LOOPBACK_HOSTS, Settings
 
 Scope = Literal["read", "write"]
+
+KEY_COOKIE: Final = "paraplan_key"
+"""Set by the sign-in page; HttpOnly and SameSite=Strict."""
+SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+"""They change nothing (RFC 9110, section 9.2.1)."""
 
 API_KEY_HEADER: Final = APIKeyHeader(
     name="X-API-Key",
@@ -38,4 +43,11 @@ def identify(request: Request, presented: str | None, scope: Scope) -> str:
     return key.prefix
 
 
-PresentedKey = Annotated[str | None, Security(API_KEY_HEADER)]
+def presented_key(request: Request, header: Annotated[str | None, Security(API_KEY_HEADER)]) -> str | None:
+    """The key of the header. Of the cookie only where nothing changes: a page of another site cannot use it then."""
+    if header is None and request.method in SAFE_METHODS:
+        return request.cookies.get(KEY_COOKIE)
+    return header
+
+
+PresentedKey = Annotated[str | None, Depends(presented_key)]
