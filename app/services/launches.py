@@ -14,6 +14,7 @@ from app.db.models import Search, Status
 from app.schemas.clusters import ClusterPreset, ClusterSpec
 from app.schemas.searches import SearchRequest
 from app.services.problems import resolve_problem
+from cost_models.problem import Problem
 from search.launch import targets
 from search.launch.job import LaunchFiles, LaunchJob
 
@@ -61,8 +62,12 @@ def _plan(search: Search, rank: int) -> dict[str, Any]:
 
 
 def _job(search: Search, plan: dict[str, Any]) -> LaunchJob:
+    problem = planned_problem(search, plan)
+    return LaunchJob(model=problem.model, cluster=problem.cluster, workload=problem.workload, strategy=plan["strategy"])
+
+
+def planned_problem(search: Search, plan: dict[str, Any]) -> Problem:
     """Model, cluster and workload as the stored request gives them, the cluster with the plan's nodes."""
     asked = SearchRequest.model_validate_json(json.dumps(search.request))
     cluster: ClusterPreset | ClusterSpec = asked.cluster.model_copy(update={"nodes": plan["nodes"]})
-    problem = resolve_problem(asked.model, cluster, asked.workload).problem
-    return LaunchJob(model=problem.model, cluster=problem.cluster, workload=problem.workload, strategy=plan["strategy"])
+    return resolve_problem(asked.model, cluster, asked.workload).problem

@@ -23,6 +23,8 @@ class StageSeconds:
     forward: FloatColumn
     gradients: FloatColumn
     """Backward without recomputation."""
+    weight_gradient: FloatColumn
+    """The part of it that needs no other stage."""
     recompute: FloatColumn
     tensor: FloatColumn
     context: FloatColumn
@@ -70,7 +72,7 @@ def pipeline_costs(problem: Problem, picked: PickedStages, layers: LayerSeconds,
     weight_gradient = _with_ends(held, "weight_gradient", layers, ends)
     slowest = held.take(chosen)
     return PipelineCosts(
-        slowest=_seconds(slowest, layers, ends),
+        slowest=stage_seconds(slowest, layers, ends),
         weights=_weights(problem, slowest, layers, ends),
         stage=slowest.stage,
         others_busy=np.maximum(0.0, picked.total(busy) - busy[chosen]),
@@ -85,10 +87,13 @@ def _first_maximum(values: FloatColumn, start: IntColumn, owner: IntColumn) -> I
     return first
 
 
-def _seconds(held: HeldLayers, layers: LayerSeconds, ends: Ends) -> StageSeconds:
+def stage_seconds(held: HeldLayers, layers: LayerSeconds, ends: Ends) -> StageSeconds:
+    """One micro-batch on each of some stages."""
+    weight_gradient = _with_ends(held, "weight_gradient", layers, ends)
     return StageSeconds(
         forward=_with_ends(held, "forward", layers, ends),
-        gradients=_with_ends(held, "input_gradient", layers, ends) + _with_ends(held, "weight_gradient", layers, ends),
+        gradients=_with_ends(held, "input_gradient", layers, ends) + weight_gradient,
+        weight_gradient=weight_gradient,
         recompute=held.inside(layers.recompute) * held.again,
         tensor=_with_ends(held, "tensor", layers, ends) + held.inside(layers.tensor_recompute) * held.again,
         context=held.inside(layers.context) + held.inside(layers.context_recompute) * held.again,

@@ -1,0 +1,100 @@
+"""The report over HTTP, of plans that a real search found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from search.launch.targets import TARGETS
+from tests.app.test_launch_api import SMALL
+from tests.app.test_searches_api import UNKNOWN, failing
+from tests.http_service import Work
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def ended(client: TestClient, work: Work, **changes: Any) -> tuple[str, dict[str, Any]]:
+    """Id and result of a search that was run."""
+    identifier = client.post("/v1/searches", json=SMALL | changes).json()["id"]
+    work()
+    return identifier, client.get(f"/v1/searches/{identifier}").json()["result"]
+
+
+class TestReport:
+    def test_the_answer_stands_first(self, client: TestClient, work: Work) -> None:
+        identifier, result = ended(client, work)
+        answer = client.get(f"/v1/searches/{identifier}/report")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        html = answer.text
+        plan = result["plans"][0]
+        memory = plan["memory"]
+        head, rest = html.split('<section id="memory">')
+        assert f"{memory['peak_gib']:.1f} GiB of {memory['capacity_gib']:.1f} GiB" in head
+        assert f"up to {memory['required_upper_gib']:.1f} GiB at 90 %" in head
+        assert f"{plan['time']['step_seconds']:.3g} s" in head
+        assert f"{plan['cost']['days']:,.0f}" in head
+        assert "no price was given" in head
+        assert result["verdict"] in head
+        for alternative in plan["alternatives"]:
+            assert alternative["change"] in rest
+        for assumption in result["assumptions"]:
+            assert assumption.split("'")[0].split(">")[0].split("&")[0] in rest
+        for target in TARGETS["megatron-lm"]:
+            assert f"<h3>{target}</h3>" in rest
+
+    def test_asks_nothing_of_any_host(self, client: TestClient, work: Work) -> None:
+        identifier, _ = ended(client, work)
+        answer = client.get(f"/v1/searches/{identifier}/report")
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "http" not in policy
+        assert "src=" not in answer.text
+        assert len(answer.content) < 1_000_000
+
+    def test_labels_are_text(self, client: TestClient, work: Work) -> None:
+        identifier, _ = ended(client, work, labels={"team": HOSTILE})
+        html = client.get(f"/v1/searches/{identifier}/report").text
+        assert HOSTILE not in html
+        assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in html
+
+
+class TestWithoutAPlan:
+    def test_a_search_that_waits_is_a_conflict(self, client: TestClient) -> None:
+        identifier = client.post("/v1/searches", json=SMALL).json()["id"]
+        answer = client.get(f"/v1/searches/{identifier}/report")
+        assert answer.status_code == 409
+        assert answer.json()["type"] == "urn:paraplan:problem:search-not-ended"
+
+    def test_an_unknown_search_is_not_found(self, client: TestClient) -> None:
+        assert client.get(f"/v1/searches/{UNKNOWN}/report").status_code == 404
+
+    def test_a_failure_is_shown(self, client: TestClient, work: Work) -> None:
+        identifier = client.post("/v1/searches", json=SMALL).json()["id"]
+        work(failing)
+        error = client.get(f"/v1/searches/{identifier}").json()["error"]
+        html = client.get(f"/v1/searches/{identifier}/report").text
+        assert '<section id="answer" class="alarm">' in html
+        assert error["title"] in html
+
+    def test_a_cancelled_search_says_so(self, client: TestClient) -> None:
+        identifier = client.post("/v1/searches", json=SMALL).json()["id"]
+        client.post(f"/v1/searches/{identifier}/cancel")
+        assert "It was cancelled." in client.get(f"/v1/searches/{identifier}/report").text
+
+    def test_where_nothing_fits_the_verdict_stands_first(self, client: TestClient, work: Work) -> None:
+        identifier, result = ended(
+            client, work, model={"preset": "llama-3-70b"}, cluster={"nodes": 1, "gpus_per_node": 1, "gpu": "t4-16gb"}
+        )
+        assert result["plans"] == []
+        html = client.get(f"/v1/searches/{identifier}/report").text
+        headline = html.split('<p class="headline">')[1].split("</p>")[0]
+        assert headline == result["verdict"]
+
+
+@pytest.mark.parametrize("method", ["post", "put", "delete"])
+def test_only_read(client: TestClient, method: str) -> None:
+    assert getattr(client, method)(f"/v1/searches/{UNKNOWN}/report").status_code == 405
