@@ -50,7 +50,7 @@ def run(settings: Settings, request_file: Path, *, once: bool) -> None:
             search = _follow(client, _send(client, request), console)
             show_result(search["result"], console)
             console.print(f"This search      {address}/v1/searches/{search['id']}")
-            console.print(f"Its report       {address}/v1/searches/{search['id']}/report")
+            console.print(f"Its report       {address}{search['report']}")
             console.print(f"Try it yourself  {address}/docs")
             if not once:
                 console.print("Serving until Ctrl-C.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from app.report.drawing import INK, WIDTH_PIXELS, colours, draw
 from app.report.parts import Chart
@@ -12,7 +12,9 @@ from search.describe import describe
 
 Answer = Mapping[str, Any]
 
-SEGMENT = {"stroke": "var(--paper)", "strokeWidth": 1}
+WIDE: Final = 8.0
+"""Times over more than such a factor are drawn on a logarithmic axis."""
+SEGMENT: Final = {"stroke": "var(--paper)", "strokeWidth": 1}
 """Neighbours in a stack are told apart by more than their colour."""
 
 
@@ -130,13 +132,16 @@ def step_chart(plan: Answer) -> Chart:
 
 def pareto_chart(front: Sequence[Answer], plans: Sequence[Answer]) -> Chart:
     """Step time against peak memory: the front, and the ranked plans."""
-    points = [_point(plan, "front") for plan in front] + [_point(plan, "ranked plan") for plan in plans]
+    # Ranked plans first: those of the front lie on top of them and leave a rim to be seen.
+    points = [_point(plan, "ranked plan") for plan in plans] + [_point(plan, "front") for plan in front]
+    times = [point["seconds"] for point in points]
+    wide = max(times) > WIDE * min(times)
     drawn = draw(
         {
             "width": WIDTH_PIXELS,
             "height": 320,
             "data": {"values": points},
-            "mark": {"type": "point", "filled": True, "size": 90, "opacity": 0.9},
+            "mark": {"type": "point", "filled": True, "opacity": 1},
             "encoding": {
                 "x": {
                     "field": "gib",
@@ -147,14 +152,19 @@ def pareto_chart(front: Sequence[Answer], plans: Sequence[Answer]) -> Chart:
                 "y": {
                     "field": "seconds",
                     "type": "quantitative",
-                    "title": "seconds a step (logarithmic)",
-                    "scale": {"type": "log", "nice": True},
+                    "title": "seconds a step, logarithmic" if wide else "seconds a step",
+                    "scale": {"type": "log", "nice": True} if wide else {"zero": False, "nice": True},
                 },
                 "color": {"field": "set", "type": "nominal", "scale": colours(["front", "ranked plan"])},
                 "shape": {
                     "field": "set",
                     "type": "nominal",
                     "scale": {"domain": ["front", "ranked plan"], "range": ["circle", "diamond"]},
+                },
+                "size": {
+                    "field": "set",
+                    "type": "nominal",
+                    "scale": {"domain": ["front", "ranked plan"], "range": [60, 240]},
                 },
                 "description": {"field": "told"},
             },

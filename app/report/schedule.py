@@ -132,7 +132,7 @@ def _chart(passes: Sequence[Pass], caption: str, size: int) -> Chart:
         },
         f"Pipeline timeline of {size} stages. {caption}",
     )
-    return Chart(drawn, caption + (" Paler: later chunks of a stage." if chunks > 1 else ""))
+    return Chart(drawn, caption + (" Fainter: later chunks of a stage." if chunks > 1 else ""))
 
 
 def _table(stages: Sequence[StageTimes], passes: Sequence[Pass]) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.report.parts import Table
-from app.report.wording import amount, change, gib, plain, seconds, share, words, yes_no
+from app.report.wording import amount, bare_gib, change, gib, plain, seconds, share, words, yes_no
 from search.describe import describe
 
 Answer = Mapping[str, Any]
@@ -21,17 +21,17 @@ def memory_table(plan: Answer) -> Table:
         [
             f"stage {stage['stage']}",
             str(stage["layers"]),
-            *(gib(stage["breakdown_gib"][name]) for name in names),
-            gib(stage["peak_gib"]),
-            gib(stage["peak_allocated_gib"]),
-            gib(stage["peak_reserved_gib"]),
+            bare_gib(stage["peak_gib"]),
+            *(bare_gib(stage["breakdown_gib"][name]) for name in names),
+            bare_gib(stage["peak_allocated_gib"]),
+            bare_gib(stage["peak_reserved_gib"]),
         ]
         for stage in stages
     ]
-    columns = ["stage", "layers", *map(words, names), "peak", "allocated", "reserved"]
+    columns = ["stage", "layers", "peak", *map(words, names), "torch allocated", "torch reserved"]
     fullest = max(range(len(stages)), key=lambda index: stages[index]["peak_gib"])
     return Table(
-        "Peak memory of one GPU by stage and part",
+        "Peak memory of one GPU by stage and part, GiB: the parts add up to the peak",
         columns,
         rows,
         numeric=frozenset(range(1, len(columns))),

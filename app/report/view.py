@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from app.report import charts, tables
 from app.report.parts import Figure, Launch, Report, Section
-from app.report.wording import amount, gib, seconds, share
+from app.report.wording import amount, bare_gib, gib, seconds, share
 from search.describe import describe
 
 Answer = Mapping[str, Any]
@@ -117,7 +117,7 @@ def _figures(plan: Answer, confidence: float) -> list[Figure]:
         Figure("MFU", share(found["mfu"]), f"{amount(found['model_tflops_per_gpu'])} TFLOP/s a GPU"),
         Figure(
             "Memory",
-            f"{gib(memory['peak_gib'])} of {gib(memory['capacity_gib'])}",
+            f"{bare_gib(memory['peak_gib'])} of {gib(memory['capacity_gib'])}",
             f"must fit: up to {gib(memory['required_upper_gib'])} at {share(confidence)}; "
             f"runs out with {share(memory['oom_probability'])}",
         ),
@@ -224,7 +224,7 @@ def _closing(result: Answer, plan: Answer | None) -> list[Section]:
     sections = [] if plan is None else _around(plan)
     if result.get("current") is not None:
         sections.append(_current(result["current"]))
-    if result.get("sizes"):
+    if len(result.get("sizes", [])) > 1:
         sections.append(Section("sizes", "Cluster sizes", tables=[tables.sizes_table(result)]))
     sections += _others(result)
     if plan is not None:

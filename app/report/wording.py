@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 NONE: Final = "–"
+_SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def _three_digits(value: float) -> str:
+    """Or more before the point."""
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
 def seconds(value: float | None) -> str:
@@ -13,18 +20,20 @@ def seconds(value: float | None) -> str:
         return NONE
     if value == 0:
         return "0 s"
-    if abs(value) >= 1:
-        return f"{value:,.0f} s" if abs(value) >= 100 else f"{value:.3g} s"
-    if abs(value) >= 1e-3:
-        return f"{value * 1e3:.3g} ms"
-    return f"{value * 1e6:.3g} µs"
+    scale, unit = next((pair for pair in _SECONDS if abs(value) >= pair[0]), _SECONDS[-1])
+    return f"{_three_digits(value / scale)} {unit}"
 
 
 def gib(value: float | None) -> str:
     """One decimal, two below ten."""
     if value is None:
         return NONE
-    return f"{value:,.1f} GiB" if abs(value) >= 10 or value == 0 else f"{value:.2f} GiB"
+    return f"{bare_gib(value)} GiB"
+
+
+def bare_gib(value: float) -> str:
+    """Where a heading says the unit."""
+    return "0" if value == 0 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def share(value: float | None) -> str:
@@ -46,7 +55,7 @@ def amount(value: float | None, unit: str = "") -> str:
     """Grouped digits; below a hundred three of them."""
     if value is None:
         return NONE
-    written = f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.3g}"
+    written = f"{value:,.0f}" if float(value).is_integer() else _three_digits(value)
     return f"{written} {unit}".rstrip()
 
 

@@ -199,6 +199,7 @@ class Search(ResponseModel):
     labels: dict[str, str]
     progress: Progress | None
     error: dict[str, Any] | None = Field(description="Why it failed.")
+    report: str | None = Field(description="Path of its report, a page for a browser; null until it has ended.")
     result: SearchResult | None = Field(description="Null until it has ended, and in lists.")
 
 

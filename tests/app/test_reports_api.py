@@ -32,9 +32,9 @@ class TestReport:
         plan = result["plans"][0]
         memory = plan["memory"]
         head, rest = html.split('<section id="memory">')
-        assert f"{memory['peak_gib']:.1f} GiB of {memory['capacity_gib']:.1f} GiB" in head
+        assert f"{memory['peak_gib']:.1f} of {memory['capacity_gib']:.1f} GiB" in head
         assert f"up to {memory['required_upper_gib']:.1f} GiB at 90 %" in head
-        assert f"{plan['time']['step_seconds']:.3g} s" in head
+        assert f"{plan['time']['step_seconds']:.1f} s" in head
         assert f"{plan['cost']['days']:,.0f}" in head
         assert "no price was given" in head
         assert result["verdict"] in head

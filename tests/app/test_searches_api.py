@@ -74,6 +74,7 @@ class TestCreateSearch:
             "labels": {"team": "a"},
             "progress": None,
             "error": None,
+            "report": None,
             "result": None,
         }
         assert client.get(answer.headers["location"]).json() == search

@@ -155,4 +155,5 @@ def _answer(search: StoredSearch) -> dict[str, Any]:
         "labels": search.labels,
         "progress": search.progress,
         "error": search.error,
+        "report": None if search.finished_at is None else f"/v1/searches/{search.id}/report",
     }
