@@ -13,10 +13,16 @@ Legend: P stages, v chunks a stage, m micro-batches. A chunk's pass takes 1/v of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
+MOST_PLAYED: Final = 8192
+"""Micro-batches times chunks: more of them are not played one by one."""
+LEAST_ROUNDS: Final = 3
+"""Of as many micro-batches as there are stages: one fills the pipeline, one drains it, one is the steady state."""
+LEAST_MICRO_BATCHES: Final = 48
 Kind = Literal["forward", "backward", "weight_gradient"]
 
 
@@ -54,46 +60,90 @@ class Pass:
     start_seconds: float
     end_seconds: float
 
+    def later(self, seconds: float, micro_batches: int) -> Pass:
+        """The same pass of a later micro-batch."""
+        return replace(
+            self,
+            micro_batch=self.micro_batch + micro_batches,
+            start_seconds=self.start_seconds + seconds,
+            end_seconds=self.end_seconds + seconds,
+        )
+
 
 Step = tuple[Kind, int, int]
 """Kind, chunk in model order, micro-batch."""
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """A step, with the middle of its steady state left out where it is long."""
+
+    passes: tuple[Pass, ...]
+    """By start; those after what is left out have the times and numbers that they have in the whole step."""
+    stages: tuple[StageTimes, ...]
+    micro_batches: int
+    left_out: int
+    """Micro-batches that are not among `passes`."""
+
+    @property
+    def makespan_seconds(self) -> float:
+        """From the first forward to the last pass of all stages."""
+        return max(one.end_seconds for one in self.passes)
+
+    @property
+    def idle_seconds(self) -> tuple[float, ...]:
+        """By stage: how long it waits within the makespan."""
+        return tuple(self.makespan_seconds - self.micro_batches * times.whole for times in self.stages)
+
+
 def timeline(
-    schedule: str, stages: Sequence[StageTimes], *, chunks_per_stage: int, micro_batches: int
-) -> tuple[Pass, ...]:
-    """All passes of one step, by start. `schedule`: as in a strategy; interleaved needs m to be a multiple of P."""
-    play = _Play(stages, chunks_per_stage, split=schedule == "zero-bubble")
-    if schedule == "zero-bubble":
-        play.greedily(micro_batches)
+    schedule: str, stages: Sequence[StageTimes], *, chunks_per_stage: int, micro_batches: int, group: int | None = None
+) -> Timeline:
+    """One step. `schedule`: as in a strategy; `group`: micro-batches that a chunk takes in a row under interleaving, at
+    least P, and the rest of m too; None: P.
+
+    In the steady state each further micro-batch takes as long as the slowest stage does for it (arXiv 2104.04473
+    section 2.2): of a long step only its beginning and its end are played.
+    """
+    size = len(stages)
+    together = group or size
+    played = micro_batches
+    if micro_batches * size * chunks_per_stage > MOST_PLAYED:
+        groups = math.ceil(max(LEAST_ROUNDS * size, LEAST_MICRO_BATCHES) / together)
+        played = min(micro_batches, groups * together + micro_batches % together)
+    orders = _orders(schedule, size, chunks_per_stage, played, together)
+    play = _Play(stages, chunks_per_stage, split=orders is None)
+    if orders is None:
+        play.greedily(played)
     else:
-        orders = {"gpipe": _all_forwards_first, "1f1b": _one_forward_one_backward, "interleaved": _interleaved}
-        play.in_order(
-            [orders[schedule](stage, len(stages), chunks_per_stage, micro_batches) for stage in range(len(stages))]
-        )
-    return tuple(sorted(play.passes, key=lambda one: (one.start_seconds, one.stage)))
+        play.in_order(orders)
+    passes, left_out = play.passes, micro_batches - played
+    if left_out:
+        middle = max(one.end_seconds for one in passes) / 2
+        gap = left_out * max(times.whole for times in stages)
+        passes = [one if one.start_seconds < middle else one.later(gap, left_out) for one in passes]
+    return Timeline(
+        tuple(sorted(passes, key=lambda one: (one.start_seconds, one.stage))), tuple(stages), micro_batches, left_out
+    )
 
 
-def makespan_seconds(passes: Sequence[Pass]) -> float:
-    """From the first forward to the last pass of all stages."""
-    return max(one.end_seconds for one in passes)
+def _orders(schedule: str, size: int, chunks: int, micro_batches: int, group: int) -> list[Iterator[Step]] | None:
+    """Of each stage; None: the schedule has none, a stage does what is most urgent."""
+    if schedule == "zero-bubble":
+        return None
+    if schedule == "interleaved":
+        groups = [range(first, min(first + group, micro_batches)) for first in range(0, micro_batches, group)]
+        return [_interleaved(stage, size, chunks, groups) for stage in range(size)]
+    order = {"gpipe": _all_forwards_first, "1f1b": _one_forward_one_backward}[schedule]
+    return [order(stage, size, micro_batches) for stage in range(size)]
 
 
-def idle_seconds(passes: Sequence[Pass]) -> Mapping[int, float]:
-    """By stage: how long it waits within the makespan."""
-    idle = dict.fromkeys(sorted({one.stage for one in passes}), makespan_seconds(passes))
-    for one in passes:
-        idle[one.stage] -= one.end_seconds - one.start_seconds
-    return idle
+def _all_forwards_first(stage: int, _: int, micro_batches: int) -> Iterator[Step]:
+    yield from (("forward", stage, batch) for batch in range(micro_batches))
+    yield from (("backward", stage, batch) for batch in range(micro_batches))
 
 
-def _all_forwards_first(stage: int, size: int, chunks: int, micro_batches: int) -> Iterator[Step]:
-    mine = range(stage, size * chunks, size)
-    yield from (("forward", chunk, batch) for chunk in mine for batch in range(micro_batches))
-    yield from (("backward", chunk, batch) for chunk in reversed(mine) for batch in range(micro_batches))
-
-
-def _one_forward_one_backward(stage: int, size: int, _: int, micro_batches: int) -> Iterator[Step]:
+def _one_forward_one_backward(stage: int, size: int, micro_batches: int) -> Iterator[Step]:
     warm = min(size - 1 - stage, micro_batches)
     yield from (("forward", stage, batch) for batch in range(warm))
     for batch in range(warm, micro_batches):
@@ -102,21 +152,17 @@ def _one_forward_one_backward(stage: int, size: int, _: int, micro_batches: int)
     yield from (("backward", stage, batch) for batch in range(micro_batches - warm, micro_batches))
 
 
-def _interleaved(stage: int, size: int, chunks: int, micro_batches: int) -> Iterator[Step]:
-    total = chunks * micro_batches
-    warm = min(2 * (size - 1 - stage) + (chunks - 1) * size, total)
-
-    def step(kind: Kind, number: int) -> Step:
-        group, within = divmod(number, size * chunks)
-        local, batch = divmod(within, size)
-        place = local if kind == "forward" else chunks - 1 - local
-        return kind, place * size + stage, group * size + batch
-
-    yield from (step("forward", number) for number in range(warm))
-    for number in range(warm, total):
-        yield step("forward", number)
-        yield step("backward", number - warm)
-    yield from (step("backward", number) for number in range(total - warm, total))
+def _interleaved(stage: int, size: int, chunks: int, groups: Sequence[range]) -> Iterator[Step]:
+    """`groups`: of micro-batches that a chunk takes in a row."""
+    mine = range(stage, size * chunks, size)
+    forwards = [(chunk, batch) for group in groups for chunk in mine for batch in group]
+    backwards = [(chunk, batch) for group in groups for chunk in reversed(mine) for batch in group]
+    warm = min(2 * (size - 1 - stage) + (chunks - 1) * len(groups[0]), len(forwards))
+    yield from (("forward", *one) for one in forwards[:warm])
+    for forward, backward in zip(forwards[warm:], backwards, strict=False):
+        yield "forward", *forward
+        yield "backward", *backward
+    yield from (("backward", *one) for one in backwards[len(forwards) - warm :])
 
 
 class _Play:
@@ -146,18 +192,25 @@ class _Play:
         """At each moment the stage that is free first does the most urgent pass that is ready then."""
         size = len(self.stages)
         queues = [_Greedy(self._placed(stage), micro_batches, size, stage) for stage in range(size)]
+        offers = [self._offer(stage, queue) for stage, queue in enumerate(queues)]
         for _ in range(3 * micro_batches * (self.last_chunk + 1)):
-            offers = [
+            start, _, stage, step = min(offer for offer in offers if offer is not None)
+            self._do(stage, step, start)
+            queues[stage].took(step)
+            # What was done changes what this stage and its neighbours can do, and nothing else.
+            for near in range(max(0, stage - 1), min(size, stage + 2)):
+                offers[near] = self._offer(near, queues[near])
+
+    def _offer(self, stage: int, queue: _Greedy) -> tuple[float, tuple[int, int], int, Step] | None:
+        """What a stage would do next: when, how urgent, and what; None: it must wait for others."""
+        return min(
+            (
                 (max(self.free[stage], ready), queue.rank(step), stage, step)
-                for stage, queue in enumerate(queues)
                 for step in queue.candidates()
                 if (ready := self._ready(step)) is not None
-            ]
-            _, _, stage, step = min(offers)
-            ready = self._ready(step)
-            assert ready is not None
-            self._do(stage, step, ready)
-            queues[stage].took(step)
+            ),
+            default=None,
+        )
 
     def _placed(self, stage: int) -> tuple[int, ...]:
         """Chunks of a stage: with two of them in the form of a V."""

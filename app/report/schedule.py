@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.report.drawing import WIDTH_PIXELS, draw
 from app.report.parts import Chart, Section, Table
 from app.report.wording import seconds, share, words
-from search.pipeline_timeline import Pass, StageTimes, idle_seconds, makespan_seconds
+from search.pipeline_timeline import Pass, StageTimes, Timeline
 
 MAX_BARS: Final = 900
 """Drawn in one picture; a longer step is shown at its beginning and at its end."""
@@ -21,39 +21,29 @@ SCHEDULES: Final = {
 }
 
 
-def schedule_section(
-    plan: Mapping[str, Any], stages: Sequence[StageTimes], passes: Sequence[Pass], micro_batches: int
-) -> Section:
-    """`stages`: seconds of one micro-batch on each; `passes`: of the whole step."""
-    said = _of_one_stage if len(stages) == 1 else _of_pipeline
-    return Section(
-        "schedule",
-        "Pipeline timeline",
-        said(plan, stages, passes, micro_batches),
-        _charts(passes, len(stages)),
-        [_table(stages, passes)],
-    )
+def schedule_section(plan: Mapping[str, Any], step: Timeline) -> Section:
+    """`step`: the plan's, played out."""
+    said = _of_one_stage(step) if len(step.stages) == 1 else _of_pipeline(plan, step)
+    if step.left_out:
+        said.append(f"{step.left_out:,} micro-batches of the steady state are left out of the drawings.")
+    return Section("schedule", "Pipeline timeline", said, _charts(step), [_table(step)])
 
 
-def _of_one_stage(
-    _: Mapping[str, Any], __: Sequence[StageTimes], passes: Sequence[Pass], micro_batches: int
-) -> list[str]:
+def _of_one_stage(step: Timeline) -> list[str]:
     return [
-        f"No pipeline: every GPU runs {micro_batches} micro-batches one after the other and adds their gradients up; "
-        f"forward and backward take {seconds(makespan_seconds(passes))} together."
+        f"No pipeline: every GPU runs {step.micro_batches:,} micro-batches one after the other and adds their "
+        f"gradients up; forward and backward take {seconds(step.makespan_seconds)} together."
     ]
 
 
-def _of_pipeline(
-    plan: Mapping[str, Any], stages: Sequence[StageTimes], passes: Sequence[Pass], micro_batches: int
-) -> list[str]:
+def _of_pipeline(plan: Mapping[str, Any], step: Timeline) -> list[str]:
     name, chunks = plan["strategy"]["pipeline_schedule"], plan["strategy"]["virtual_pipeline_size"]
-    slowest, idle = _slowest(stages), idle_seconds(passes)
+    slowest = _slowest(step.stages)
     held = f", {chunks} chunks each" if chunks > 1 else ""
     said = [
-        f"{len(stages)} stages{held}, {micro_batches} micro-batches, schedule {name}: {SCHEDULES[name]}. "
-        f"Stage {slowest} is the slowest: it waits {seconds(max(0.0, idle[slowest]))} of "
-        f"{seconds(makespan_seconds(passes))}; the step time counts a bubble of "
+        f"{len(step.stages)} stages{held}, {step.micro_batches:,} micro-batches, schedule {name}: {SCHEDULES[name]}. "
+        f"Stage {slowest} is the slowest: it waits {seconds(max(0.0, step.idle_seconds[slowest]))} of "
+        f"{seconds(step.makespan_seconds)}; the step time counts a bubble of "
         f"{seconds(plan['time']['breakdown_seconds']['pipeline_bubble'])}.",
         "Passing activations between stages and what follows the last backward (gradients, optimizer) are not drawn; "
         "the chunks of a stage are drawn equally long.",
@@ -67,17 +57,20 @@ def _slowest(stages: Sequence[StageTimes]) -> int:
     return max(range(len(stages)), key=lambda stage: stages[stage].whole)
 
 
-def _charts(passes: Sequence[Pass], size: int) -> list[Chart]:
-    if len(passes) <= MAX_BARS:
+def _charts(step: Timeline) -> list[Chart]:
+    passes, size = step.passes, len(step.stages)
+    if len(passes) <= MAX_BARS and not step.left_out:
         return [_chart(passes, "The whole step.", size)]
-    span = makespan_seconds(passes)
-    window = span * MAX_BARS / 2 / len(passes)
-    # Wide enough for the whole of warm-up on the last stage and drain on the first.
-    first = [one for one in passes if one.start_seconds < window]
-    last = [one for one in passes if one.end_seconds > span - window]
+    shown = min(MAX_BARS, len(passes)) // 2
+    first = passes[:shown]
+    last = sorted(passes, key=lambda one: one.end_seconds)[-shown:]
+    begun = max(one.end_seconds for one in first)
+    left = step.makespan_seconds - min(one.start_seconds for one in last)
+    filled = ("the pipeline fills, then the steady state begins", "the steady state ends and the pipeline drains")
+    words_of = ("micro-batch after micro-batch",) * 2 if size == 1 else filled
     return [
-        _chart(first, f"The first {seconds(window)}: the pipeline fills, then the steady state begins.", size),
-        _chart(last, f"The last {seconds(window)}: the steady state ends and the pipeline drains.", size),
+        _chart(first, f"The first {seconds(begun)}: {words_of[0]}.", size),
+        _chart(last, f"The last {seconds(left)}: {words_of[1]}.", size),
     ]
 
 
@@ -135,23 +128,22 @@ def _chart(passes: Sequence[Pass], caption: str, size: int) -> Chart:
     return Chart(drawn, caption + (" Fainter: later chunks of a stage." if chunks > 1 else ""))
 
 
-def _table(stages: Sequence[StageTimes], passes: Sequence[Pass]) -> Table:
-    span, idle = makespan_seconds(passes), idle_seconds(passes)
+def _table(step: Timeline) -> Table:
     rows = [
         (
             f"stage {stage}",
             seconds(times.forward),
             seconds(times.input_gradient + times.weight_gradient),
-            seconds(min(one.start_seconds for one in passes if one.stage == stage)),
-            seconds(max(0.0, idle[stage])),
-            share(max(0.0, idle[stage]) / span),
+            seconds(min(one.start_seconds for one in step.passes if one.stage == stage)),
+            seconds(max(0.0, idle)),
+            share(max(0.0, idle) / step.makespan_seconds),
         )
-        for stage, times in enumerate(stages)
+        for stage, (times, idle) in enumerate(zip(step.stages, step.idle_seconds, strict=True))
     ]
     return Table(
         "Each stage: one micro-batch, and its waiting in the whole step",
         ("stage", "forward", "backward", "begins after", "waits", "of the timeline"),
         rows,
         numeric=frozenset(range(1, 6)),
-        marked=frozenset({_slowest(stages)}) if len(stages) > 1 else frozenset(),
+        marked=frozenset({_slowest(step.stages)}) if len(step.stages) > 1 else frozenset(),
     )

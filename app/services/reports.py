@@ -16,6 +16,7 @@ from cost_models.resolve import resolve_strategies
 from cost_models.strategy import partial_columns
 from cost_models.time.stage_passes import stage_passes
 from search.launch.job import NotExpressible
+from search.launch.megatron_arguments import micro_batch_group
 from search.launch.targets import TARGETS
 from search.pipeline_timeline import StageTimes, timeline
 
@@ -65,8 +66,20 @@ def _schedule(search: Search, plan: dict[str, Any]) -> Section:
         stages,
         chunks_per_stage=strategy["virtual_pipeline_size"],
         micro_batches=micro_batches,
+        group=_group(strategy, micro_batches),
     )
-    return schedule_section(plan, stages, played, micro_batches)
+    return schedule_section(plan, played)
+
+
+def _group(strategy: Mapping[str, Any], micro_batches: int) -> int:
+    """Micro-batches that a chunk takes in a row under interleaving."""
+    stages = int(strategy["pipeline_parallel_size"])
+    if strategy["pipeline_schedule"] == "interleaved" and strategy["framework"] == "fsdp2":
+        # Rounds of equal size: torch.distributed.pipelining's ScheduleInterleaved1F1B.
+        return micro_batches // (micro_batches // stages)
+    if strategy["pipeline_schedule"] == "interleaved":
+        return micro_batch_group(micro_batches, stages)
+    return stages
 
 
 def _launches(search: Search, plan: dict[str, Any]) -> list[Launch]:
