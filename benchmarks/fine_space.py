@@ -20,6 +20,7 @@ from search.fitting import fit_finely, least
 from search.lattice import Columns, Lattice, blocks, build_lattice, keep
 from search.optuna_engine import proposed
 from search.problem import SearchProblem
+from search.startable import searched
 from search.study_space import ENDS, KNOB_FREE_FIELDS, RELIEF_LAYERS, Layout, Parameters, StudySpace, study_layouts
 from search.sweep import LEANEST_SLACK
 
@@ -75,7 +76,8 @@ class _Branches:
             left = table.take(_priced(bound) < self.best)
             if len(left):
                 found = fit_finely(self.evaluator, cluster, left)
-                self.best = min(self.best, float(found.objective[found.acceptable].min(initial=np.inf)))
+                wanted = searched(self.evaluator.search, cluster, found.table)
+                self.best = min(self.best, float(found.objective[found.acceptable & wanted].min(initial=np.inf)))
 
     def _faster(self, cluster: int, space: StudySpace, points: Sequence[Parameters], slack: float) -> list[Parameters]:
         """Points that with nothing recomputed and offloaded are faster than the best plan."""

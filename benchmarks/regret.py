@@ -36,7 +36,7 @@ from search.lattice import blocks, build_lattice, keep
 from search.optuna_engine import BLOCK_TRIALS, run_study
 from search.problem import DEFAULT_FRAMEWORKS
 from search.run import _frameworks, study_start
-from search.space import allows
+from search.startable import searched
 from search.study_space import Parameters, StudySpace
 from search.sweep import sweep
 from search.watch import Watch
@@ -121,7 +121,7 @@ def score_lattice(search: SearchProblem) -> Scored:
                         crossed = lattice.with_offload(lattice.with_checkpointing(able, choices), offload)
                         table = evaluator.resolve(index, crossed)
                         found = evaluator.evaluate(index, table)
-                        plans = found.objective[found.acceptable & allows(search.space, table)]
+                        plans = found.objective[found.acceptable & searched(search, index, table)]
                         points += len(table)
                         best = min(best, float(plans.min(initial=math.inf)))
     return Scored(points, best)

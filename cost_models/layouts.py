@@ -154,3 +154,14 @@ def _busiest_stage(layout: tuple[int, ...], pipeline: int, head: float) -> float
     # Chunk c lives on rank c mod pipeline; a layout may be shorter than the pipeline, which the rules refuse.
     stages = range(min(pipeline, len(layout)))
     return max((sum(layout[stage::pipeline]) + head * (stage == pipeline - 1) for stage in stages), default=0.0)
+
+
+@lru_cache(maxsize=65_536)
+def recomputed_in_each_chunk(chunks: tuple[int, ...], stages: int, layers: int) -> int | None:
+    """How many layers of every model chunk are recomputed where each stage recomputes so many: Megatron counts them in
+    a chunk (--recompute-num-layers). None: no number does it for all stages."""
+    for number in range(1, max(chunks, default=0) + 1):
+        recomputed = [sum(min(number, own) for own in chunks[stage::stages]) for stage in range(stages)]
+        if recomputed == [min(layers, sum(chunks[stage::stages])) for stage in range(stages)]:
+            return number
+    return None

@@ -15,6 +15,7 @@ from cost_models.cluster import Cluster
 from cost_models.framework import Framework
 from cost_models.strategy import ACTIVATION_CHECKPOINTING, OFFLOADS
 from search.problem import SearchProblem
+from search.startable import SEARCHED_FP8_RECIPES, exclusions_in_words
 
 LARGEST_VIRTUAL: Final = 12
 """Chunks of a stage beyond which the bubble that is left, (p - 1) / (v m), is below that of the next knob."""
@@ -95,6 +96,10 @@ class Axes:
 
     They come from the same fp32 masters and make the same products as 8-bit copies of 16-bit weights
     (--fp8-param-gather), never take more memory and travel in half the bytes: no second value is tried."""
+    fp8_recipe: str | None
+    """Searched with precision fp8; None: the framework's usual."""
+    left_out: tuple[str, ...]
+    """What could not be started, in words."""
     others: Mapping[str, tuple[Any, ...]]
     """Fields of `space` without an axis of their own."""
 
@@ -109,9 +114,10 @@ class Axes:
     def assumptions(self) -> tuple[str, ...]:
         """What the axes leave out, in words."""
         if not self.narrow_weight_stages:
-            return ()
+            return self.left_out
         stages = ", ".join(str(stage) for stage in self.narrow_weight_stages)
         return (
+            *self.left_out,
             f"space.parameter_dtype left out: fp8 on {self.framework} with zero_stage {stages}, which makes the same "
             "products from the same fp32 masters in less memory",
         )
@@ -166,6 +172,8 @@ def lattice_axes(search: SearchProblem, cluster: Cluster, framework: Framework) 
         checkpointing=_checkpointing(search, framework),
         offload=_offload(search, cluster, framework),
         narrow_weight_stages=_narrow_weight_stages(search, framework),
+        fp8_recipe=None if "fp8_recipe" in named else SEARCHED_FP8_RECIPES.get(framework.name),
+        left_out=exclusions_in_words(framework.name, search),
         others={name: tuple(values) for name, values in named.items() if name not in LATTICE_FIELDS},
     )
 

@@ -17,6 +17,7 @@ from cost_models.frameworks import FRAMEWORKS
 from cost_models.strategy import OFFLOADS, BoolColumn, FloatColumn, IntColumn, StrategyTable
 from search.candidates import Candidates
 from search.evaluator import Evaluator
+from search.startable import startable
 
 FRACTIONS: Final = tuple(step / 20 for step in range(1, 21))
 """offload_fraction in steps of 5 %: finer than anyone can trust a bandwidth figure."""
@@ -32,7 +33,7 @@ def fit_finely(
     """
     grid = _grid(evaluator.search.space, table)
     judged = evaluator.judge(cluster, grid.strategies(table, np.arange(len(grid))))
-    fits = judged.fits
+    fits = judged.fits & startable(evaluator.search, cluster, judged.table)
     if peak_limit_bytes is not None:
         fits = fits & (judged.peak_bytes <= peak_limit_bytes[grid.row])
     edge = grid.edge(fits)

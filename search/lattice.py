@@ -125,6 +125,10 @@ class Lattice:
 
     def partial(self, columns: Columns) -> PartialColumns:
         """Columns as the cost models take them."""
+        if self.axes.narrow_weight_stages:
+            # Weights are not stored in 8 bit where the optimizer that writes them is on the CPU.
+            on_cpu = columns["offload"] == code("offload", "optimizer")
+            columns = {**columns, "parameter_dtype": np.where(on_cpu, MISSING, columns["parameter_dtype"])}
         return PartialColumns({name: column for name, column in columns.items() if name in COLUMNS}, self.layer_layouts)
 
     def variants(self) -> int:
@@ -156,6 +160,10 @@ def build_lattice(search: SearchProblem, cluster: Cluster, framework: Framework)
     if axes.narrow_weight_stages:
         narrow = np.isin(columns["zero_stage"], axes.narrow_weight_stages)
         columns["parameter_dtype"] = np.where(narrow, code("parameter_dtype", "fp8"), MISSING)
+    if axes.fp8_recipe is not None:
+        usual = np.full(rows_of(columns), code("precision", search.workload.precision))
+        narrow = columns.get("precision", usual) == code("precision", "fp8")
+        columns["fp8_recipe"] = np.where(narrow, code("fp8_recipe", axes.fp8_recipe), MISSING)
     columns["stage_layers"] = -(-search.model.layers // columns["pipeline_parallel_size"])
     columns["framework"] = np.full(rows_of(columns), code("framework", framework.name))
     named = tuple(tuple(layout) for layout in axes.others.get("layers_per_stage", ()))

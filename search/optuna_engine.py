@@ -22,7 +22,7 @@ from search.candidates import Candidates, join
 from search.evaluator import Evaluator
 from search.fitting import fit_finely
 from search.result import Progress, StoppedBy, Trial
-from search.space import allows
+from search.startable import searched
 from search.study_space import Parameters, Proposal, StudySpace, relieved
 from search.watch import Watch
 
@@ -178,7 +178,7 @@ class _Study:
         candidates = fit_finely(
             self.evaluator, cluster, table, limits if self.evaluator.search.objective == "pareto" else None
         )
-        named = allows(self.evaluator.search.space, candidates.table)
+        named = searched(self.evaluator.search, cluster, candidates.table)
         for row, key in enumerate(proposals):
             self._known[key] = _trial(self.evaluator, candidates, row, outside_space=not named[row])
         self.outcome.blocks.append(candidates.take(named))

@@ -22,7 +22,7 @@ from search.candidates import Candidates, join
 from search.evaluator import Evaluator
 from search.fitting import fit_finely, least
 from search.problem import SearchProblem
-from search.space import allows
+from search.startable import searched
 from search.study_space import KNOB_FREE_FIELDS
 from search.swept import Sweep
 
@@ -70,7 +70,7 @@ def fitted_prospects(evaluator: Evaluator, swept: Sweep) -> Candidates:
             possible = concatenate(ways)
             possible = possible.take(_objective(evaluator, cluster, least(possible)) < best)
             fitted = fit_finely(evaluator, cluster, possible)
-            found.append(fitted.take(fitted.acceptable & allows(evaluator.search.space, fitted.table)))
+            found.append(fitted.take(fitted.acceptable & searched(evaluator.search, cluster, fitted.table)))
     better = join(found)
     return better.take(better.order())
 

@@ -17,7 +17,7 @@ from search.candidates import Candidates
 from search.evaluator import Evaluator
 from search.lattice import BLOCK_ROWS, Columns, Lattice, blocks, build_lattice, keep, rows_of
 from search.result import Progress, StoppedBy
-from search.space import allows
+from search.startable import searched, startable
 from search.swept import NEAREST, Keeper, Sweep, merge
 from search.watch import Watch
 
@@ -114,8 +114,11 @@ class _LatticeSweep:
             yield from blocks(self.lattice.with_micro_batches(self._possible_layouts(layouts)), size)
 
     def _possible_layouts(self, layouts: Columns) -> Columns:
-        """Layouts that are possible with their smallest micro-batch."""
+        """Layouts that can be started and are possible with their smallest micro-batch."""
         smallest, rows = self.lattice.with_smallest_micro_batch(layouts)
+        table = self.evaluator.resolve(self.cluster, self.lattice.leanest(smallest))
+        able = np.flatnonzero(startable(self.evaluator.search, self.cluster, table))
+        smallest, rows = keep(smallest, able), rows[able]
         if not len(rows):
             return keep(layouts, rows)
         sizes = self.lattice.micro_batch_choices(smallest).sum(axis=1)
@@ -186,4 +189,4 @@ class _LatticeSweep:
     def _judge(self, partial: PartialColumns) -> tuple[Candidates, BoolColumn]:
         """Rules and memory, and which rows have the values that `space` names."""
         table = self.evaluator.resolve(self.cluster, partial)
-        return self.evaluator.judge(self.cluster, table), allows(self.evaluator.search.space, table)
+        return self.evaluator.judge(self.cluster, table), searched(self.evaluator.search, self.cluster, table)

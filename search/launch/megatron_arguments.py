@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cost_models import layouts
 from cost_models.time.placement import domain_gpus
 from search.launch.job import LaunchJob
 from search.launch.megatron_words import (
@@ -78,17 +79,9 @@ def micro_batch_group(micro_batches: int, stages: int) -> int:
 
 
 def recomputed_in_each_chunk(strategy: Mapping[str, Any]) -> int | None:
-    """`--recompute-num-layers`, which counts in each model chunk, for `checkpointed_layers`, which count in a stage.
-
-    None: no number does it for all stages.
-    """
-    stages, chunks = strategy["pipeline_parallel_size"], strategy["layers_per_stage"]
-    for number in range(1, max(chunks) + 1):
-        recomputed = [sum(min(number, layers) for layers in chunks[stage::stages]) for stage in range(stages)]
-        wanted = [min(strategy["checkpointed_layers"], sum(chunks[stage::stages])) for stage in range(stages)]
-        if recomputed == wanted:
-            return number
-    return None
+    """`--recompute-num-layers` for `checkpointed_layers`; None: no number does it for all stages."""
+    chunks = tuple(strategy["layers_per_stage"])
+    return layouts.recomputed_in_each_chunk(chunks, strategy["pipeline_parallel_size"], strategy["checkpointed_layers"])
 
 
 def recomputes_all(strategy: Mapping[str, Any]) -> bool:
