@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import optuna
 
+from cost_models.layouts import head_cost_in_layers
 from cost_models.strategy import StrategyTable
 from cost_models.units import GIB
 from search.candidates import Candidates, join
@@ -191,9 +192,14 @@ def proposed(evaluator: Evaluator, cluster: int, proposals: Sequence[Proposal]) 
     if not any(any(proposal.relief) for proposal in proposals):
         return table
     # Every layer is known now; the ends are relieved of theirs.
+    head = head_cost_in_layers(evaluator.search.model)
     layouts = [
-        relieved(table.layouts[layout], *proposal.relief) if table.layouts[layout] else None
-        for layout, proposal in zip(table.layers_per_stage.tolist(), proposals, strict=True)
+        relieved(table.layouts[layout], *proposal.relief, pipeline=pipeline, head=head)
+        if table.layouts[layout]
+        else None
+        for layout, pipeline, proposal in zip(
+            table.layers_per_stage.tolist(), table.pipeline_parallel_size.tolist(), proposals, strict=True
+        )
     ]
     return evaluator.resolve_strategies(
         cluster,

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from optuna import create_trial
 from optuna.distributions import (
@@ -42,6 +42,7 @@ KNOBS: Final = (
     "activation_checkpointing",
     "offload",
     "data_parallel_replicate_size",
+    "sequence_parallel",
 )
 SOLVED: Final = ("checkpointed_layers", "offload_fraction")
 DERIVED: Final = ("layers_per_stage", "recompute_modules")
@@ -52,6 +53,7 @@ KNOB_FREE_FIELDS: Final = tuple(name for name in COLUMNS if name not in {*KNOBS,
 """Fields that a layout fixes."""
 
 Parameters = Mapping[str, Any]
+Choice = TypeVar("Choice", str, bool)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Layout:
     """What selective checkpointing may recompute; empty: no choice."""
     offloads: tuple[str, ...]
     replicates: tuple[int, ...]
+    sequence_parallel: tuple[bool, ...]
     uneven: bool
     """Stages may be relieved of layers."""
 
@@ -115,6 +118,9 @@ def make_layout(search: SearchProblem, cluster: int, strategy: Mapping[str, Any]
         offloads=tuple(k for k in offloads if k == "none" or zero in framework.offload_zero_stages.get(k, ()))
         or (strategy["offload"],),
         replicates=tuple(sorted(r for r in named_replicates if data % r == 0)) if replicated else (1,),
+        sequence_parallel=(True, False)
+        if strategy["sequence_parallel"] and "sequence_parallel" not in search.space
+        else (strategy["sequence_parallel"],),
         uneven=framework.uneven_layers
         and not framework.splits_layers_by_cost
         and pipeline > 1
@@ -157,6 +163,9 @@ class StudySpace:
             "checkpointing": CategoricalDistribution(modes),
             "offload": CategoricalDistribution(offloads),
             "shard_group": IntDistribution(0, shard_groups - 1),
+            "sequence_parallel": CategoricalDistribution(
+                tuple(sorted({on for layout in self.layouts for on in layout.sequence_parallel}, reverse=True))
+            ),
             "balanced_layers": CategoricalDistribution((False, True) if ends else (False,)),
             **{name: IntDistribution(-ends, ends) for name in ENDS},
         }
@@ -187,6 +196,7 @@ class StudySpace:
             "pipeline_schedule": schedule,
             "context_parallel_kind": _choice(parameters.get("context_kind"), layout.context_kinds),
             "data_parallel_replicate_size": layout.replicates[shard_group],
+            "sequence_parallel": _choice(parameters.get("sequence_parallel"), layout.sequence_parallel),
             "activation_checkpointing": mode,
             "offload": _choice(parameters.get("offload"), layout.offloads),
         }
@@ -215,6 +225,7 @@ class StudySpace:
             "checkpointing": _choice(strategy["activation_checkpointing"], layout.modes),
             "offload": _choice(strategy["offload"], layout.offloads),
             "shard_group": layout.replicates.index(replicate),
+            "sequence_parallel": _choice(strategy["sequence_parallel"], layout.sequence_parallel),
             "balanced_layers": layout.uneven and tuple(strategy["layers_per_stage"]) == self._balanced(strategy),
             **dict.fromkeys(ENDS, 0),
             "memory_share": 1.0,
@@ -280,7 +291,7 @@ def _nearest_schedule(name: str | None, pairs: Sequence[tuple[int, str]]) -> tup
     return min(same, key=lambda pair: (abs(pair[0] - int(chunks)), pair[0])) if same else pairs[0]
 
 
-def _choice(value: str | None, options: Sequence[str]) -> str:
+def _choice(value: Choice | None, options: Sequence[Choice]) -> Choice:
     return value if value is not None and value in options else options[0]
 
 
@@ -288,10 +299,11 @@ def _nearest_ratio(value: int, options: Sequence[int]) -> int:
     return min(options, key=lambda option: (abs(math.log(option / value)), option))
 
 
-def relieved(layers: Sequence[int], first: int, last: int) -> tuple[int, ...]:
-    """Layers of every chunk after moving some away from the first and the last one, spread over those between.
+def relieved(layers: Sequence[int], first: int, last: int, *, pipeline: int, head: float) -> tuple[int, ...]:
+    """Layers of every chunk after moving some away from the first and the last one to those between whose pipeline rank
+    has least to do; `head`: what the last rank has to do besides, in layers.
 
-    Unchanged where a chunk would be left without a layer.
+    Unchanged where an end has not so many, or a chunk between would be left without a layer.
     """
     result = list(layers)
     if len(result) == 2:
@@ -301,11 +313,13 @@ def relieved(layers: Sequence[int], first: int, last: int) -> tuple[int, ...]:
     middle = range(1, len(result) - 1)
     moved = first + last
     for _ in range(abs(moved) if middle else 0):
+        loads = [sum(result[rank::pipeline]) + head * (rank == pipeline - 1) for rank in range(pipeline)]
         if moved > 0:
-            result[min(middle, key=lambda chunk: result[chunk])] += 1
+            result[min(middle, key=lambda chunk: (loads[chunk % pipeline], result[chunk], chunk))] += 1
         else:
-            result[max(middle, key=lambda chunk: result[chunk])] -= 1
-    return tuple(result) if min(result) >= 1 and sum(result) == sum(layers) else tuple(layers)
+            result[max(middle, key=lambda chunk: (loads[chunk % pipeline], result[chunk], chunk))] -= 1
+    kept = sum(result) == sum(layers) and min(result[0], result[-1]) >= 0 and min(result[1:-1], default=1) >= 1
+    return tuple(result) if kept else tuple(layers)
 
 
 def study_layouts(search: SearchProblem, candidates: Candidates) -> tuple[Layout, ...]:

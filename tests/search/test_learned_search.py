@@ -26,6 +26,7 @@ from search.evaluator import Evaluator
 from search.judgement import judge, judge_sparingly
 from search.lattice import build_lattice
 from search.problem import SearchProblem
+from search.startable import startable
 from search.sweep import sweep
 from search.swept import SHORTLIST, Sweep
 from search.watch import Watch
@@ -68,7 +69,8 @@ def whole_lattice(search: SearchProblem) -> Candidates:
         for offload in lattice.axes.offload:
             kept = {name: column[lattice.can_offload(rows, offload[0])] for name, column in rows.items()}
             crossed = lattice.with_checkpointing(kept, range(len(lattice.axes.checkpointing)))
-            parts.append(evaluator.evaluate(0, evaluator.resolve(0, lattice.with_offload(crossed, offload))))
+            table = evaluator.resolve(0, lattice.with_offload(crossed, offload))
+            parts.append(evaluator.evaluate(0, table.take(startable(search, 0, table))))
     return join(parts)
 
 

@@ -1,4 +1,5 @@
 import optuna
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,22 +52,38 @@ def test_points_of_another_space_are_not_understood() -> None:
 
 @given(
     layers=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    pipeline=st.sampled_from([1, 2, 4]),
     first=st.integers(-2, 2),
     last=st.integers(-2, 2),
 )
-def test_relief_keeps_the_layers_and_leaves_no_chunk_empty(layers: list[int], first: int, last: int) -> None:
-    result = relieved(layers, first, last)
+def test_relief_keeps_the_layers_and_empties_no_chunk_but_the_ends(
+    layers: list[int], pipeline: int, first: int, last: int
+) -> None:
+    result = relieved(layers, first, last, pipeline=pipeline, head=1.0)
     assert sum(result) == sum(layers)
     assert len(result) == len(layers)
-    assert min(result) >= 1
+    assert min(result) >= 0
+    assert min(result[1:-1], default=1) >= 1
 
 
-def test_relief_moves_layers_from_the_ends_to_the_middle() -> None:
-    assert relieved((4, 4, 4, 4), 1, 1) == (3, 5, 5, 3)
-    assert relieved((4, 4, 4, 4), 0, 2) == (4, 5, 5, 2)
-    assert relieved((4, 4, 4, 4), -1, 0) == (5, 3, 4, 4)
-    assert relieved((8, 8), 0, 1) == (9, 7)
-    assert relieved((1, 1, 1), 1, 0) == (1, 1, 1)
+@pytest.mark.parametrize(
+    ("layers", "relief", "pipeline", "expected"),
+    [
+        ((4, 4, 4, 4), (1, 1), 4, (3, 5, 5, 3)),
+        ((4, 4, 4, 4), (0, 2), 4, (4, 5, 5, 2)),
+        ((4, 4, 4, 4), (-1, 0), 4, (5, 4, 3, 4)),
+        ((8, 8), (0, 1), 2, (9, 7)),
+        ((1, 1, 1), (1, 0), 3, (0, 2, 1)),
+        ((2, 2, 2, 1), (0, 1), 4, (2, 3, 2, 0)),
+        ((1, 1, 1), (2, 0), 3, (1, 1, 1)),
+        # two ranks with two chunks each: the first rank has less to do once the head counts
+        ((2, 2, 2, 2), (0, 1), 2, (2, 2, 3, 1)),
+    ],
+)
+def test_relief_moves_layers_from_the_ends_to_the_least_busy_rank(
+    layers: tuple[int, ...], relief: tuple[int, int], pipeline: int, expected: tuple[int, ...]
+) -> None:
+    assert relieved(layers, *relief, pipeline=pipeline, head=1.5) == expected
 
 
 def test_neighbours_move_one_thing() -> None:
