@@ -167,6 +167,18 @@ def collectives_table(collectives: Sequence[Answer]) -> Table:
     return Table("How gradients are reduced, level by level", columns, rows, numeric=frozenset({3, 4, 5}))
 
 
+def changes_table(changes: Answer) -> Table:
+    """Fields in which the first plan differs from the strategy run today."""
+    rows = [(name, plain(one["from"]), plain(one["to"])) for name, one in changes.items()]
+    return Table("What to change", ("field", "today", "the plan"), rows)
+
+
+def saved_table(saved_seconds: Mapping[str, float]) -> Table:
+    """What it saves of each part of the step."""
+    rows = [(words(name), seconds(value)) for name, value in saved_seconds.items() if value]
+    return Table("What the plan saves of a step", ("part", "saved"), rows, numeric=frozenset({1}))
+
+
 def sizes_table(result: Answer) -> Table:
     """Every cluster size that was asked for."""
     titles = ("smallest", "fastest", "cheapest")

@@ -196,13 +196,18 @@ def _others(result: Answer) -> list[Section]:
 
 
 def _current(current: Answer) -> Section:
-    said = []
-    if current.get("gain") is not None:
-        said.append(f"The first plan gains {share(current['gain'])} over the strategy run today.")
-    if current.get("saved_seconds") is not None:
-        said.append(f"It saves {seconds(current['saved_seconds'])} a step.")
-    said += [f"Broken: {one['code']}: {one['message']}" for one in current.get("violations") or []]
-    return Section("current", "The strategy run today", said, tables=[tables.strategy_table(current["strategy"])])
+    said = [f"{describe(current['strategy'])}."]
+    if current["valid"]:
+        fits = "fits" if current["fits"] else "does not fit"
+        said.append(
+            f"{seconds(current['time']['step_seconds'])} a step, up to {gib(current['memory']['required_upper_gib'])} "
+            f"of {gib(current['memory']['capacity_gib'])}: it {fits}."
+        )
+    if current["gain"] is not None:
+        said.append(f"The first plan gains {share(current['gain'])} over it.")
+    said += [f"It breaks {one['code']}: {one['message']}." for one in current["violations"]]
+    found = (tables.changes_table(current["changes"] or {}), tables.saved_table(current["saved_seconds"] or {}))
+    return Section("current", "The strategy run today", said, tables=[one for one in found if one.rows])
 
 
 def _measured(measured: Answer) -> Section:

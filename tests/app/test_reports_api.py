@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from app.report.wording import plain
 from search.launch.targets import TARGETS
 from tests.app.test_launch_api import SMALL
 from tests.app.test_searches_api import UNKNOWN, failing
@@ -60,6 +61,72 @@ class TestReport:
         html = client.get(f"/v1/searches/{identifier}/report").text
         assert HOSTILE not in html
         assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in html
+
+    def test_every_cluster_size_with_its_price(self, client: TestClient, work: Work) -> None:
+        identifier, result = ended(
+            client,
+            work,
+            cluster={"nodes": 1, "gpus_per_node": 8, "gpu": "h100-sxm5-80gb", "usd_per_gpu_hour": 2.5},
+            nodes_options=[1, 2],
+        )
+        html = client.get(f"/v1/searches/{identifier}/report").text
+        rows = html.split('<section id="sizes">')[1].split("</section>")[0]
+        for size in result["sizes"]:
+            assert f'<th scope="row" class="short">{size["nodes"]} nodes</th>' in rows
+            assert f"{size['usd']:,.0f}" in rows
+        assert f"{result['plans'][0]['cost']['usd']:,.0f} USD" in html
+        assert "on 1 or 2 × h100-sxm5-80gb" in html
+
+    def test_a_measured_search_shows_its_runs(self, client: TestClient, work: Work) -> None:
+        identifier, _ = ended(client, work, mode="measured", budget={"trials": 2, "seconds": 60})
+        asked = client.post(f"/v1/searches/{identifier}/trials").json()
+        told = {"measured": {"step_seconds": asked["estimate"]["time"]["step_seconds"] * 1.25}}
+        client.post(f"/v1/searches/{identifier}/trials/{asked['trial']}", json=told)
+        html = client.get(f"/v1/searches/{identifier}/report").text
+        section = html.split('<section id="measured">')[1].split("</section>")[0]
+        assert "1 of 1 runs told, of 2 that may be asked for." in section
+        assert '<td class="number">1.25</td>' in section
+
+    def test_what_a_target_cannot_say_is_shown(self, client: TestClient, work: Work) -> None:
+        identifier, result = ended(
+            client,
+            work,
+            frameworks=["fsdp2"],
+            space={"offload": ["none"]},
+            workload=SMALL["workload"] | {"precision": "fp8"},
+        )
+        rank = result["plans"][0]["rank"]
+        html = client.get(f"/v1/searches/{identifier}/report").text
+        answers = {
+            target: client.get(f"/v1/searches/{identifier}/plans/{rank}/launch?target={target}")
+            for target in TARGETS["fsdp2"]
+        }
+        assert 409 in {answer.status_code for answer in answers.values()}
+        for target, answer in answers.items():
+            part = html.split(f"<h3>{target}</h3>")[1].split("<h3>")[0].split("</section>")[0]
+            if answer.status_code == 409:
+                for error in answer.json()["errors"]:
+                    assert f"<li><code>{error['loc'][-1]}</code>" in part
+            else:
+                assert "no setting" not in part
+
+    def test_the_strategy_run_today_is_compared(self, client: TestClient, work: Work) -> None:
+        current = {"framework": "megatron-lm", "tensor_parallel_size": 8, "activation_checkpointing": "full"}
+        identifier, result = ended(client, work, current=current)
+        html = client.get(f"/v1/searches/{identifier}/report").text
+        section = html.split('<section id="current">')[1].split("</section>")[0]
+        assert result["current"]["gain"] > 0
+        assert "The first plan gains" in section
+        for name, change in result["current"]["changes"].items():
+            assert f">{name}</th><td>{plain(change['from'])}</td><td>{plain(change['to'])}</td>" in section
+
+    def test_what_the_strategy_run_today_breaks_is_said(self, client: TestClient, work: Work) -> None:
+        current = {"framework": "megatron-lm", "tensor_parallel_size": 3}
+        identifier, result = ended(client, work, current=current)
+        html = client.get(f"/v1/searches/{identifier}/report").text
+        section = html.split('<section id="current">')[1].split("</section>")[0]
+        for violation in result["current"]["violations"]:
+            assert violation["code"] in section
 
 
 class TestWithoutAPlan:
