@@ -6,7 +6,7 @@ Legend: t tensor, c context, d data, p pipeline, v virtual pipeline size.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -173,9 +173,22 @@ def lattice_axes(search: SearchProblem, cluster: Cluster, framework: Framework) 
         offload=_offload(search, cluster, framework),
         narrow_weight_stages=_narrow_weight_stages(search, framework),
         fp8_recipe=None if "fp8_recipe" in named else SEARCHED_FP8_RECIPES.get(framework.name),
-        left_out=exclusions_in_words(framework.name, search),
+        left_out=(*exclusions_in_words(framework.name, search), *_not_tried(framework, named)),
         others={name: tuple(values) for name, values in named.items() if name not in LATTICE_FIELDS},
     )
+
+
+def _not_tried(framework: Framework, space: Mapping[str, tuple[Any, ...]]) -> Iterator[str]:
+    """Values that are searched only where `space` names them, in words."""
+    schedules = (*FORK_ONLY.get(framework.name, ()), *DOMINATED_SCHEDULES)
+    offloads = (*FORK_ONLY_OFFLOADS.get(framework.name, ()), "activations")
+    for name, possible, values in (
+        ("pipeline_schedule", framework.pipeline_schedules, schedules),
+        ("offload", framework.offloads, offloads),
+    ):
+        left = [value for value in values if value in possible]
+        if left and name not in space:
+            yield f"space.{name} left out: not searched on {framework.name}: {' and '.join(left)}"
 
 
 def _named(space: Mapping[str, tuple[Any, ...]], name: str) -> tuple[Any, ...]:

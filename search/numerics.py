@@ -15,6 +15,7 @@ from cost_models.units import GIB
 from search.alternatives import Alternative, Priced, price_row
 from search.evaluator import Evaluator
 from search.problem import SearchProblem
+from search.space import allows
 
 MOST_STEPS: Final = 3
 """Steps that are faster and do not fit, tried with each change: the fastest of them."""
@@ -61,8 +62,9 @@ def _priced(
         return []
     scored = Evaluator(search).evaluate_strategies(cluster, [way.strategy for way in ways])
     capacity_gib, seconds = search.clusters[cluster].capacity_bytes / GIB, plan["time"]["step_seconds"]
+    inside = allows(search.space, scored.table).tolist()
     priced = [
-        replace(price_row(way, scored, row, seconds, capacity_gib), changes_numerics=True)
+        replace(price_row(way, scored, row, seconds, capacity_gib), changes_numerics=True, in_space=inside[row])
         for row, way in enumerate(ways)
     ]
     size = len(ways) // len(changes)

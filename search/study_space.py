@@ -249,8 +249,10 @@ class StudySpace:
                     yield {**point, **moved}
         for module in self.modules:
             name = _recompute(module)
-            chosen = point if point["checkpointing"] == "selective" else {**point, **self._no_modules}
-            yield {**chosen, "checkpointing": "selective", name: not chosen[name]}
+            # Of one mode alone there is no parameter.
+            selective = {"checkpointing": "selective"} if "checkpointing" in point else {}
+            chosen = point if selective.items() <= point.items() else {**point, **self._no_modules}
+            yield {**chosen, **selective, name: not chosen[name]}
         others = ("layout", *ENDS, *self._no_modules)
         for name, distribution in self.distributions.items():
             if name not in others:

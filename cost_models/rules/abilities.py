@@ -209,13 +209,15 @@ def _part_of_a_stage(view: View) -> BoolColumn:
     table = view.table
     whole = largest_stages(table.layouts, table.layers_per_stage, table.pipeline_parallel_size)
     refused: BoolColumn = ~able & table.is_choice("activation_checkpointing", "full")
+    # Modules, or operators, are recomputed by one setting of the whole model wherever there is such a mode.
+    refused |= table.is_choice("activation_checkpointing", "selective")
     return refused & (table.checkpointed_layers < whole)
 
 
 def _part_of_a_stage_says(view: View) -> str:
     return (
-        f"{view.framework.name} recomputes all layers or none, not checkpointed_layers "
-        f"{view.value('checkpointed_layers')} of a stage"
+        f"{view.framework.name} recomputes all layers or none with {view.value('activation_checkpointing')} "
+        f"activation_checkpointing, not checkpointed_layers {view.value('checkpointed_layers')} of a stage"
     )
 
 

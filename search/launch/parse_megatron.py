@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cost_models.errors import InvalidInput
 from cost_models.strategy import RECOMPUTE_MODULES
 from search.launch.megatron_layout import read_layout
 from search.launch.megatron_model_parse import read_architecture
@@ -44,8 +45,10 @@ def parse(text: str) -> Parsed:
     strategy |= _recomputation(options, strategy)
     strategy["expandable_segments"] = any("expandable_segments:True" in shell.variable(name) for name in _ALLOCATORS)
     workload = _workload(options, strategy)
-    model = read_architecture(options)
-    return Parsed(strategy=strategy, workload=workload, unmapped=options.unmapped(), model=model)
+    model, unmapped = read_architecture(options), options.unmapped()
+    if len(unmapped) == len(shell.options):
+        raise InvalidInput(("content",), "no_arguments", "holds no argument that Megatron-LM knows")
+    return Parsed(strategy=strategy, workload=workload, unmapped=unmapped, model=model)
 
 
 def _sharding(options: MegatronOptions) -> dict[str, Any]:

@@ -372,7 +372,15 @@ BREAKING: Final[list[tuple[Problem, dict[str, Any], str, str]]] = [
         LLAMA,
         {"framework": "nanotron", "activation_checkpointing": "full", "checkpointed_layers": 79},
         "checkpointing_unsupported",
-        "nanotron recomputes all layers or none, not checkpointed_layers 79 of a stage",
+        "nanotron recomputes all layers or none with full activation_checkpointing, not checkpointed_layers 79 of "
+        "a stage",
+    ),
+    (
+        LLAMA,
+        megatron(8, 1, activation_checkpointing="selective", recompute_modules=["mlp"], checkpointed_layers=40),
+        "checkpointing_unsupported",
+        "megatron-lm recomputes all layers or none with selective activation_checkpointing, not checkpointed_layers 40 "
+        "of a stage",
     ),
     (
         LLAMA,

@@ -311,3 +311,9 @@ def test_text_that_is_none_or_that_swells(text: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidInput):
         assert parse(f"torchrun p.py --bf16 {text}").strategy["framework"] == "megatron-lm"
+
+
+@pytest.mark.parametrize("text", ["garbage", "{", "[]", "123", "x" * 100_000, '{"zero_optimization": {"stage": 3}}'])
+def test_text_without_an_argument_of_megatron_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="content"):
+        parse(text)

@@ -8,7 +8,7 @@ from search.evaluator import Evaluator
 from search.fitting import fit_finely
 from search.prospects import study_seeds
 from search.study_space import RELIEF_LAYERS, StudySpace, relieved, study_layouts
-from tests.search.problems import cluster, small_search
+from tests.search.problems import Recorder, cluster, run, small_search
 from tests.search.test_sweep import swept
 
 
@@ -107,6 +107,15 @@ def test_neighbours_move_one_thing() -> None:
     edge = {**middle, "first_chunk_relief": RELIEF_LAYERS, "last_chunk_relief": RELIEF_LAYERS}
     ends = [(p["first_chunk_relief"], p["last_chunk_relief"]) for p in space.neighbours(edge)]
     assert set(ends) == {(2, 2), (1, 1), (1, 2), (2, 1)}
+
+
+def test_one_mode_of_checkpointing_is_no_parameter_and_its_modules_are() -> None:
+    search = small_search(space={"activation_checkpointing": ("selective",)}, trials=64, frameworks=("megatron-lm",))
+    recorder = Recorder()
+    run(search, recorder)
+    assert len(recorder.trials) == 64
+    assert {trial.strategy["activation_checkpointing"] for trial in recorder.trials} == {"selective"}
+    assert ["layernorm"] in [trial.strategy["recompute_modules"] for trial in recorder.trials]
 
 
 def test_modules_are_recomputed_as_the_point_says() -> None:
