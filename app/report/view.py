@@ -96,12 +96,20 @@ def _headline(search: Ended, plan: Answer | None) -> str:
         return f"{search.error.get('title', 'The search failed')}: {search.error.get('detail', '')}"
     if search.result is None:
         return f"{NO_RESULT} It was {search.status}."
-    return search.result["verdict"] or "Nothing fits."
+    return _verdict(search.result)[0]
+
+
+def _verdict(result: Answer) -> list[str]:
+    """What it misses by; then each remedy (`search.verdict` joins them)."""
+    missed, separator, remedies = str(result["verdict"]).partition(". ")
+    return [f"{missed}.", *remedies.split("; ")] if separator else [missed]
 
 
 def _reasons(search: Ended, plan: Answer | None) -> list[str]:
-    if plan is None or search.result is None:
+    if search.result is None:
         return [f"{'.'.join(map(str, one['loc']))}: {one['message']}" for one in (search.error or {}).get("errors", [])]
+    if plan is None:
+        return _verdict(search.result)[1:]
     said = list(plan["explanation"])
     # Alternatives and other clusters have tables of their own.
     return [

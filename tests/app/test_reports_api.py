@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -89,11 +91,7 @@ class TestReport:
 
     def test_what_a_target_cannot_say_is_shown(self, client: TestClient, work: Work) -> None:
         identifier, result = ended(
-            client,
-            work,
-            frameworks=["fsdp2"],
-            space={"offload": ["none"]},
-            workload=SMALL["workload"] | {"precision": "fp8"},
+            client, work, frameworks=["fsdp2"], space={"pipeline_parallel_size": [2], "offload": ["none"]}
         )
         rank = result["plans"][0]["rank"]
         html = client.get(f"/v1/searches/{identifier}/report").text
@@ -154,12 +152,20 @@ class TestWithoutAPlan:
 
     def test_where_nothing_fits_the_verdict_stands_first(self, client: TestClient, work: Work) -> None:
         identifier, result = ended(
-            client, work, model={"preset": "llama-3-70b"}, cluster={"nodes": 1, "gpus_per_node": 1, "gpu": "t4-16gb"}
+            client,
+            work,
+            model={"preset": "gpt-2-xl"},
+            cluster={"nodes": 1, "gpus_per_node": 1, "gpu": "rtx-4090-24gb"},
+            workload={"sequence_length": 1024, "global_batch_size": 64},
         )
         assert result["plans"] == []
         html = client.get(f"/v1/searches/{identifier}/report").text
-        headline = html.split('<p class="headline">')[1].split("</p>")[0]
-        assert headline == result["verdict"]
+        answer = unescape(html.split('<section id="answer" class="alarm">')[1].split("</section>")[0])
+        missed, *remedies = re.split(r"(?<=\.) (?=It would)|; (?=or with )", result["verdict"])
+        assert f'<p class="headline">{missed}</p>' in answer
+        assert len(remedies) > 1
+        for remedy in remedies:
+            assert f"<li>{remedy}</li>" in answer
 
 
 @pytest.mark.parametrize("method", ["post", "put", "delete"])

@@ -145,6 +145,9 @@ def test_paper_is_white_and_everything_unfolded(page: Page, report: str, tmp_pat
     assert page.locator("details:not([open])").count() == 0
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("details[open]").count() == 0
+    page.set_viewport_size({"width": 718, "height": 1000})  # what A4 leaves between margins of 1 cm
+    for table in page.locator("table").all():
+        assert table.evaluate("node => node.scrollWidth <= document.documentElement.clientWidth")
     written = page.pdf(path=tmp_path / "report.pdf", format="A4")
     assert len(written) > 10_000
 
