@@ -10,6 +10,7 @@ from starlette.responses import Response
 from app.api.deps import NoParameters
 from app.pages.access import MaySee
 from app.pages.paging import FilterForm, next_page
+from app.pages.plots import learning_curve_plot, reliability_plot
 from app.pages.rendering import PageRoute, render
 from app.pagination import decode_cursor, encode_cursor
 from app.schemas.memory_models import MemoryModelListQuery
@@ -55,4 +56,20 @@ def list_versions(request: Request, query: Annotated[VersionPages, Query()], mod
 @router.get("/{version}", dependencies=[MaySee])
 def show_version(request: Request, version: Version, models: MemoryModels, _: NoParameters) -> Response:
     """One version: how far its figures can be believed, and what own runs bring."""
-    return render(request, "memory_model.html", model=models.get(version), groupings=GROUPINGS)
+    model = models.get(version)
+    report = model.report
+    judged = {} if report is None else report["candidate"]
+    lines = [] if report is None else report["learning_curve"]
+    return render(
+        request,
+        "memory_model.html",
+        model=model,
+        report=report,
+        groupings=GROUPINGS,
+        reliability=[
+            (meaning, found, reliability_plot(found))
+            for name, meaning in GROUPINGS.items()
+            if (found := judged.get(name)) is not None and "reliability" in found
+        ],
+        curve=learning_curve_plot(lines) if lines else None,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, get_args
+from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
@@ -16,18 +16,6 @@ from app.pagination import decode_cursor, encode_cursor
 from app.schemas.searches import SearchListQuery, SearchStatus
 
 router = APIRouter(route_class=PageRoute, prefix="/searches")
-
-DEGREES: Final = (
-    ("TP", "tensor_parallel_size", "tensor parallel"),
-    ("CP", "context_parallel_size", "context parallel"),
-    ("PP", "pipeline_parallel_size", "pipeline parallel"),
-    ("VPP", "virtual_pipeline_size", "virtual pipeline stages"),
-    ("EP", "expert_parallel_size", "expert parallel"),
-    ("DP", "data_parallel_size", "data parallel"),
-    ("ZeRO", "zero_stage", "ZeRO stage"),
-    ("mbs", "micro_batch_size", "micro-batch size"),
-)
-"""Columns of the plans: heading, field, and what the heading stands for."""
 
 
 class SearchFilters(FilterForm, SearchListQuery):
@@ -57,9 +45,11 @@ def list_searches(request: Request, query: Annotated[SearchFilters, Query()], se
 
 @router.get("/{id}", dependencies=[MaySee])
 def watch(request: Request, id: SearchId, searches: Searches, _: NoParameters) -> Response:
-    """How far a search is, and its plans once it has ended."""
+    """How far a search is; once it has ended, its report."""
     search = searches.get(id)
-    return render(request, "search.html", search=search, final=Status(search.status).is_final, degrees=DEGREES)
+    if Status(search.status).is_final:
+        return RedirectResponse(f"/v1/searches/{id}/report", 303)
+    return render(request, "search.html", search=search)
 
 
 @router.post("/{id}/cancel", dependencies=[MayAct])

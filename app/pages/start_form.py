@@ -102,59 +102,68 @@ def typed_form(values: Values) -> StartForm:
 
 
 def search_request(form: StartForm) -> SearchRequest:
-    """What the form asks for; raises FormRefused."""
-    body: dict[str, Any] = {}
+    """What the form asks for; raises FormRefused with everything that is wrong."""
+    errors: dict[str, list[str]] = {}
+    body = _body(form, errors)
+    try:
+        request = SearchRequest.model_validate_json(json.dumps(body))
+        if not errors:
+            search_problem(request)
+    except (ValidationError, InvalidInput) as error:
+        errors |= _by_input(error, form)
+    if errors:
+        raise FormRefused(errors)
+    return request
+
+
+def _body(form: StartForm, errors: dict[str, list[str]]) -> dict[str, Any]:
+    """The form as a SearchRequest in JSON; what cannot be read at all is left out and added to `errors`."""
+    body: dict[str, Any] = {"workload": {}}
     for name, place in PLACES.items():
         if (text := form.texts[name]) != "":
             _put(body, place, _number(text) if name in NUMBERS else text)
-    body.setdefault("workload", {})
-    _paste(body, form)
+    for name, place in PASTED.items():
+        if form.texts[name] != "":
+            _paste(body, name, place, form.texts[name], errors)
     if form.frameworks:
         body["frameworks"] = list(form.frameworks)
     if form.texts["labels"]:
         body["labels"] = _labels(form.texts["labels"])
-    try:
-        if form.texts["current_text"]:
-            body["current"] = dict(_parsed(form, body.get("cluster")).strategy)
-        request = SearchRequest.model_validate_json(json.dumps(body))
-        search_problem(request)
-    except (ValidationError, InvalidInput) as error:
-        raise _refused(error, form) from error
-    return request
+    if form.texts["current_text"]:
+        try:
+            body["current"] = dict(_parsed(form).strategy)
+        except (ValidationError, InvalidInput) as error:
+            errors |= _by_input(error, form)
+    return body
 
 
 def read_back(form: StartForm) -> tuple[StartForm, ReadBack]:
     """What the pasted launch file says, and the form with what it says of the workload; raises FormRefused."""
     try:
-        read = _parsed(form, None)
+        read = _parsed(form)
     except (ValidationError, InvalidInput) as error:
-        raise _refused(error, form) from error
+        raise FormRefused(_by_input(error, form)) from error
     said = {name: str(value) for name, value in read.workload.items() if name in PLACES and value is not None}
     return StartForm({**form.texts, **said}, form.frameworks), read
 
 
-def _parsed(form: StartForm, cluster: Any) -> ReadBack:
+def _parsed(form: StartForm) -> ReadBack:
     body = {"format": form.texts["current_format"], "content": form.texts["current_text"]}
-    try:
-        checked = ParseRequest.model_validate_json(json.dumps(body | ({} if cluster is None else {"cluster": cluster})))
-        parsed = parse_strategy(checked)
-    except InvalidInput as error:
-        raise InvalidInput(("current", *error.loc), error.code, error.message) from error
+    parsed = parse_strategy(ParseRequest.model_validate_json(json.dumps(body)))
     return ReadBack(parsed["strategy"], parsed["workload"], parsed["unmapped"])
 
 
-def _paste(body: dict[str, Any], form: StartForm) -> None:
-    for name, place in PASTED.items():
-        if form.texts[name] == "":
-            continue
-        try:
-            pasted = json.loads(form.texts[name])
-        except (ValueError, RecursionError) as error:
-            raise FormRefused({name: [f"not valid JSON: {error}"]}) from error
-        if not isinstance(pasted, dict):
-            raise FormRefused({name: ["not a JSON object: it begins with { and ends with }"]})
-        body.pop(place[0], None)
-        _put(body, place, pasted)
+def _paste(body: dict[str, Any], name: str, place: tuple[str, ...], text: str, errors: dict[str, list[str]]) -> None:
+    try:
+        pasted = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        errors[name] = [f"not valid JSON: {error}"]
+        return
+    if not isinstance(pasted, dict):
+        errors[name] = ["not a JSON object: it begins with { and ends with }"]
+        return
+    body.pop(place[0], None)
+    _put(body, place, pasted)
 
 
 def _put(body: dict[str, Any], place: tuple[str, ...], value: Any) -> None:
@@ -180,7 +189,7 @@ def _labels(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _refused(error: ValidationError | InvalidInput, form: StartForm) -> FormRefused:
+def _by_input(error: ValidationError | InvalidInput, form: StartForm) -> dict[str, list[str]]:
     if isinstance(error, InvalidInput):
         found = [(tuple(map(str, error.loc)), error.message)]
     else:
@@ -189,7 +198,7 @@ def _refused(error: ValidationError | InvalidInput, form: StartForm) -> FormRefu
     for place, message in found:
         name, rest = _input_of(tuple(part for part in place if part not in UNION_TAGS), form)
         errors.setdefault(name, []).append(f"{'.'.join(rest)}: {message}" if rest else message)
-    return FormRefused(errors)
+    return errors
 
 
 def _input_of(place: tuple[str, ...], form: StartForm) -> tuple[str, tuple[str, ...]]:

@@ -6,9 +6,12 @@ import re
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
+from app.db.models import MemoryModel
 from app.schemas import examples
-from tests.app.trainings import FakeTrain
+from tests.app.learned_versions import store_version, version_of
+from tests.app.trainings import GROUPING, REPORT, FakeTrain
 from tests.http_service import Work
 
 
@@ -41,7 +44,7 @@ class TestSearches:
 
     def test_cancel(self, client: TestClient) -> None:
         identifier = created(client)
-        assert client.post(f"/searches/{identifier}/cancel").url.path == f"/searches/{identifier}"
+        assert client.post(f"/searches/{identifier}/cancel").url.path == f"/v1/searches/{identifier}/report"
         assert client.get(f"/v1/searches/{identifier}").json()["status"] == "cancelled"
 
     def test_what_failed_says_why(self, client: TestClient, work: Work) -> None:
@@ -50,9 +53,10 @@ class TestSearches:
 
         identifier = created(client)
         work(solve=fail)
-        page = client.get(f"/searches/{identifier}").text
-        assert '<strong class="status failed"' in page
-        assert 'class="error"' in page
+        page = client.get(f"/searches/{identifier}")
+        assert page.url.path == f"/v1/searches/{identifier}/report"
+        assert "failed" in page.text
+        assert "secret" not in page.text
 
 
 class TestRuns:
@@ -72,6 +76,24 @@ class TestVersions:
         work(train=FakeTrain())
         assert "Version 1" in client.get("/memory-models").text
         assert client.get("/memory-models/1").status_code == 200
+
+    def test_reliability_and_learning_curve(self, client: TestClient, http_app: FastAPI) -> None:
+        reliability = [{"probability": 0.05, "observed": 0.0123}, {"probability": 0.5, "observed": 0.6}]
+        judged = GROUPING | {"reliability": reliability}
+        line = {"family": "megatron", "median_error": 0.0777, "analytical_median_error": 0.2}
+        report = REPORT | {
+            "candidate": {"own_run": None, "model_shape": None, "source": judged},
+            "learning_curve": [line | {"own_runs": 0}, line | {"own_runs": 5}],
+        }
+        store_version(http_app.state.database, 1, version_of())
+        with http_app.state.database.write() as session:
+            session.execute(update(MemoryModel).values(report=report))
+        page = client.get("/memory-models/1").text
+        assert page.count("<svg") == 2
+        assert page.count('role="img"') == 2
+        assert " style=" not in page
+        assert "<td>1.2%</td>" in page
+        assert page.count("<td>7.8%</td>") == 2
 
 
 class TestErrors:

@@ -57,9 +57,9 @@ class TestForm:
         watched = client.get(f"/searches/{search['id']}")
         assert '<noscript><meta http-equiv="refresh"' in watched.text
         work()
-        ended = client.get(f"/searches/{search['id']}").text
-        assert "refresh" not in ended
-        assert "Fastest of" in ended
+        ended = client.get(f"/searches/{search['id']}")
+        assert ended.url.path == f"/v1/searches/{search['id']}/report"
+        assert "Fastest of" in ended.text
         assert 'href="/searches/' in client.get("/").text
 
     def test_a_config_json_takes_the_place_of_the_preset(self, client: TestClient) -> None:
@@ -110,6 +110,13 @@ class TestWrongInput:
                 shown = f'value="{typed}" selected' if f'<select id="{field}"' in answer.text else f'value="{typed}"'
                 assert shown in answer.text
         assert client.get("/v1/searches").json()["items"] == []
+
+    def test_everything_that_is_wrong_is_said_at_once(self, client: TestClient) -> None:
+        page = client.post(
+            "/", data=FILLED | {"nodes": "x", "hf_config": "{", "current_text": "{", "seconds": "0"}
+        ).text
+        wrong = {name for name in ("nodes", "hf_config", "current_text", "seconds", "plans") if messages(page, name)}
+        assert wrong == {"nodes", "hf_config", "current_text", "seconds"}
 
     def test_markup_stays_text(self, client: TestClient) -> None:
         answer = client.post("/", data=FILLED | {"labels": '"><script>alert(1)</script>'})
