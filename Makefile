@@ -54,4 +54,4 @@ lock: install
 
 lock-frameworks: install
 	$(BIN)/python -m pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --allow-unsafe --strip-extras --no-header --no-emit-options --generate-hashes --output-file requirements-frameworks.lock requirements-frameworks.in
+	$(BIN)/pip-compile --quiet --allow-unsafe --strip-extras --no-header --no-emit-options --generate-hashes --output-file requirements-frameworks.lock .ci/frameworks.in

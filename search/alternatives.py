@@ -19,7 +19,6 @@ from search.space import allows
 
 FOLLOWING: Final = ("data_parallel_size", "layers_per_stage")
 """Fields that follow from the others; left to their defaults in an alternative."""
-EMPTY_LAYOUT: Final[tuple[str, Any]] = ("layers_per_stage", [])
 CHECKPOINTING_WORDS: Final = {"none": "no", "selective": "selective", "full": "full"}
 ZERO_STAGES: Final = (0, 1, 2, 3)
 DECIMALS: Final = 9
@@ -209,10 +208,11 @@ def price_row(
             fits=bool(scored.fits[row]),
             meets_deadline=bool(scored.in_time[row]),
         )
+    strategy = scored.table.row(row)
     return Priced(
         alternative=alternative,
-        # Layers that nothing can be said of, where there are more chunks than layers, are left out.
-        strategy={name: value for name, value in scored.table.row(row).items() if (name, value) != EMPTY_LAYOUT},
+        # Where there are more chunks than layers nothing can be said of these.
+        strategy={**strategy, "layers_per_stage": strategy["layers_per_stage"] or None},
         violations=tuple(decode(VIOLATIONS, int(scored.violations[row]))),
         figures=figures,
         capacity_gib=capacity_gib,

@@ -161,7 +161,7 @@ class ResolvedStrategy(ResponseModel):
     pipeline_parallel_size: int
     virtual_pipeline_size: int
     pipeline_schedule: str
-    layers_per_stage: list[int]
+    layers_per_stage: list[int] | None = Field(description="Null where there are more chunks than layers to give them.")
     context_parallel_size: int
     context_parallel_kind: str
     expert_parallel_size: int
