@@ -147,7 +147,7 @@ def sensitivity_table(changes: Sequence[Answer]) -> Table:
         for one in changes
     ]
     columns = ("change", "step of the plan", "over today", "stays first", "best then")
-    return Table("Another cluster or load", columns, rows, numeric=frozenset({1, 2}))
+    return Table("The plan, and what would be best, under each change", columns, rows, numeric=frozenset({1, 2}))
 
 
 def collectives_table(collectives: Sequence[Answer]) -> Table:
@@ -184,7 +184,7 @@ def sizes_table(result: Answer) -> Table:
     titles = ("smallest", "fastest", "cheapest")
     rows = [
         (
-            f"{amount(size['nodes'])} nodes",
+            f"{amount(size['nodes'])} node{'s' if size['nodes'] > 1 else ''}",
             amount(size["gpus"]),
             yes_no(size["fits"]),
             yes_no(size["meets_deadline"]),
@@ -199,7 +199,7 @@ def sizes_table(result: Answer) -> Table:
         for size in result["sizes"]
     ]
     columns = ("size", "GPUs", "fits", "in time", "step", "days", "GPU-hours", "USD", "kWh", "is the", "notes")
-    return Table("Cluster sizes", columns, rows, numeric=frozenset({1, 4, 5, 6, 7, 8}))
+    return Table("What each size would take", columns, rows, numeric=frozenset({1, 4, 5, 6, 7, 8}))
 
 
 def measured_table(measured: Answer) -> Table:

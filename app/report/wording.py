@@ -48,7 +48,10 @@ def share(value: float | None) -> str:
 
 def change(value: float | None) -> str:
     """Percent with its sign."""
-    return NONE if value is None else f"{value * 100:+.1f} %"
+    if value is None:
+        return NONE
+    percent = round(value * 100, 1)
+    return f"{percent:+.1f} %" if percent else "0.0 %"
 
 
 def amount(value: float | None, unit: str = "") -> str:

@@ -51,4 +51,4 @@ def test_amount(value: float | None, unit: str, written: str) -> None:
 def test_plain() -> None:
     assert [wording.plain(one) for one in (None, True, [], [1, 2], "bf16")] == ["–", "true", "–", "1, 2", "bf16"]
     assert [wording.yes_no(one) for one in (None, True, False)] == ["–", "yes", "no"]
-    assert wording.change(-0.0442) == "-4.4 %"
+    assert [wording.change(one) for one in (-0.0442, 0.67, -0.0001, None)] == ["-4.4 %", "+67.0 %", "0.0 %", "–"]

@@ -74,7 +74,7 @@ class TestReport:
         html = client.get(f"/v1/searches/{identifier}/report").text
         rows = html.split('<section id="sizes">')[1].split("</section>")[0]
         for size in result["sizes"]:
-            assert f'<th scope="row" class="short">{size["nodes"]} nodes</th>' in rows
+            assert f'<th scope="row" class="short">{size["nodes"]} node{"s" if size["nodes"] > 1 else ""}</th>' in rows
             assert f"{size['usd']:,.0f}" in rows
         assert f"{result['plans'][0]['cost']['usd']:,.0f} USD" in html
         assert "on 1 or 2 × h100-sxm5-80gb" in html
