@@ -20,6 +20,7 @@ from app.errors import install_error_handlers
 from app.jobs.queue import JobQueue
 from app.observability import FiguresCollector, Metrics, Observed
 from app.pages import install_pages
+from app.pages.dashboard import install_dashboard
 from app.ratelimit import RateLimiter
 from app.services.figures import Figures
 from app.services.learner import why_refused
@@ -99,6 +100,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Observed, metrics=metrics)
     app.include_router(v1.router)
     app.include_router(health.router)
+    install_dashboard(app, studies)
     install_docs(app)
     install_pages(app)
     return app
