@@ -9,8 +9,9 @@ from fastapi import Depends, Path, Query, Request
 
 from app.db.base import IDENTIFIER
 from app.db.session import Database
-from app.errors import CrossSite, UnsupportedMedia
+from app.errors import HTTP_PROBLEMS, CrossSite, UnsupportedMedia
 from app.ratelimit import RateLimiter
+from app.schemas import examples
 from app.schemas.base import NoQuery
 from app.security import PresentedKey, Scope, identify
 from app.services.runs import RunNotFound
@@ -28,6 +29,10 @@ _PROBLEMS: Final = {
     500: "A fault of the service.",
     503: "The database does not answer; see `Retry-After`.",
 }
+_OTHER_PROBLEMS: Final = {
+    409: ("idempotency-conflict", "The idempotency key was used for another request"),
+    500: ("internal-error", "Internal error"),
+}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -35,9 +40,26 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {
             "description": _PROBLEMS[status],
-            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
+            "content": {
+                "application/problem+json": {
+                    "schema": {"$ref": "#/components/schemas/ProblemDetails"},
+                    "example": examples.PROBLEM if status == 422 else _example(status),
+                }
+            },
         }
         for status in statuses
+    }
+
+
+def _example(status: int) -> dict[str, Any]:
+    """One problem of this status, as `errors` words it."""
+    slug, title = _OTHER_PROBLEMS.get(status) or HTTP_PROBLEMS[status]
+    return {
+        "type": f"urn:paraplan:problem:{slug}",
+        "title": title,
+        "status": status,
+        "detail": _PROBLEMS[status],
+        "instance": "/v1/searches",
     }
 
 
