@@ -40,6 +40,7 @@ def learning_curve_plot(lines: Sequence[Mapping[str, Any]]) -> Markup:
     order = [str(count) for count in sorted({row["own_runs"] for row in lines})]
     families = list(dict.fromkeys(row["family"] for row in lines))
     dash = {"domain": families, "range": list(DASHES[: len(families)])}
+    legend = {"symbolType": "stroke", "symbolStrokeWidth": 2, "symbolStrokeColor": "var(--measured)", "symbolSize": 900}
     encoding = {
         "x": {"field": "runs", "type": "ordinal", "sort": order, "title": "own runs logged", "axis": {"labelAngle": 0}},
         "y": {
@@ -48,7 +49,7 @@ def learning_curve_plot(lines: Sequence[Mapping[str, Any]]) -> Markup:
             "title": "median error of peak memory",
             "axis": {"format": "%"},
         },
-        "strokeDash": {"field": "family", "type": "nominal", "scale": dash},
+        "strokeDash": {"field": "family", "type": "nominal", "scale": dash, "legend": legend},
     }
     mark = {"type": "line", "color": "var(--measured)", "point": {"color": "var(--measured)"}, "strokeWidth": 2}
     data = {"values": values}
