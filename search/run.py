@@ -15,12 +15,15 @@ from search.problem import DEFAULT_FRAMEWORKS, SearchProblem
 from search.prospects import study_seeds
 from search.rank import answers, rank, rank_front, rescore, with_explanations
 from search.result import Progress, SearchResult, Trial
-from search.study_space import Parameters, StudySpace, study_layouts
+from search.shifting import shift_layers
+from search.study_space import KNOB_FREE_FIELDS, Parameters, StudySpace, study_layouts
 from search.sweep import sweep
 from search.swept import Sweep, front_of, rejections
 from search.verdict import Findings, verdict
 from search.watch import Watch
 
+SHIFTED_PLANS: Final = 6
+"""Best plans, of different layouts, whose layers are moved between stages at last."""
 PARETO_POINTS: Final = 32
 """Points of the front that are written out."""
 
@@ -45,8 +48,9 @@ def run_search(
     current = score_current(evaluator, frameworks)
     swept = sweep(evaluator, frameworks, watch, lambda progress: report(progress, ()))
     study = _study(evaluator, swept, current, past, watch, report)
+    shifted = shift_layers(evaluator, _best(swept, study), watch)
     report(Progress("ranking", 0, search.plans, len(study.trials), study.best_step_seconds), ())
-    result = _result(evaluator, swept, study, current, watch)
+    result = _result(evaluator, swept, study, shifted, current, watch)
     report(Progress("ranking", search.plans, search.plans, len(study.trials), study.best_step_seconds), ())
     return result
 
@@ -99,11 +103,24 @@ def study_start(
     return space, points[: max(evaluator.search.trials // 2, 1)]
 
 
+def _best(swept: Sweep, study: StudyOutcome) -> Candidates:
+    """The plans of the most layouts that are worth a last look."""
+    tried = [study.candidates.take(study.candidates.acceptable)] if study.candidates else []
+    plans = join([swept.best, *tried])
+    plans = plans.take(plans.order())
+    return plans.take(plans.first_of_each(KNOB_FREE_FIELDS)[:SHIFTED_PLANS])
+
+
 def _result(
-    evaluator: Evaluator, swept: Sweep, study: StudyOutcome, current: Current | None, watch: Watch
+    evaluator: Evaluator,
+    swept: Sweep,
+    study: StudyOutcome,
+    shifted: Candidates,
+    current: Current | None,
+    watch: Watch,
 ) -> SearchResult:
     search = evaluator.search
-    tried = [study.candidates] if study.candidates else []
+    tried = [study.candidates, shifted] if study.candidates else [shifted]
     own = [current.candidates] if current is not None and current.searched else []
     acceptable = [part.take(part.acceptable) for part in (*own, *tried)]
     edge = [front_of(part) for part in (swept.front, *acceptable)]
