@@ -42,12 +42,15 @@ def fit_finely(
 
 
 def least(table: StrategyTable) -> StrategyTable:
-    """The strategies with as little recomputed and offloaded as there can be: no setting of the two is faster."""
-    full = table.is_choice("activation_checkpointing", "full")
+    """The strategies with as little recomputed and offloaded as there can be: no setting of the two is faster.
+
+    What a framework does in whole stays whole.
+    """
+    in_part = table.is_choice("activation_checkpointing", "full") & _checkpoints_in_part(table)
     return replace(
         table,
-        checkpointed_layers=np.where(full, 1, table.checkpointed_layers),
-        offload_fraction=np.full(len(table), FRACTIONS[0]),
+        checkpointed_layers=np.where(in_part, 1, table.checkpointed_layers),
+        offload_fraction=np.where(_offloads_in_part(table), FRACTIONS[0], table.offload_fraction),
     )
 
 
@@ -90,8 +93,7 @@ class _Grid:
 
 def _grid(space: Mapping[str, Sequence[Any]], table: StrategyTable) -> _Grid:
     counted = ("full", "selective") if "checkpointed_layers" in space else ("full",)
-    in_part = np.array([framework.checkpoints_in_part for framework in FRAMEWORKS])[table.framework]
-    takes_counts = table.is_choice("activation_checkpointing", *counted) & in_part
+    takes_counts = table.is_choice("activation_checkpointing", *counted) & _checkpoints_in_part(table)
     takes_shares = _offloads_in_part(table)
     named_counts = np.array(sorted(set(space.get("checkpointed_layers", ()))), dtype=np.int64)
     shares = np.array(sorted(set(space.get("offload_fraction", FRACTIONS))), dtype=np.float64)
@@ -110,6 +112,11 @@ def _grid(space: Mapping[str, Sequence[Any]], table: StrategyTable) -> _Grid:
         )
         groups += len(fractions)
     return _Grid(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])})
+
+
+def _checkpoints_in_part(table: StrategyTable) -> BoolColumn:
+    in_part: BoolColumn = np.array([framework.checkpoints_in_part for framework in FRAMEWORKS])[table.framework]
+    return in_part
 
 
 def _offloads_in_part(table: StrategyTable) -> BoolColumn:

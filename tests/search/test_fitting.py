@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from search.candidates import Candidates
 from search.evaluator import Evaluator
-from search.fitting import FRACTIONS, fit_finely
+from search.fitting import FRACTIONS, fit_finely, least
 from tests.search.problems import cluster, small_search
 
 SEARCH = small_search("llama-3-70b", clusters=(cluster("dgx-a100", nodes=2),), frameworks=("megatron-lm", "deepspeed"))
@@ -126,3 +126,26 @@ def test_a_limit_on_the_peak_takes_more_recomputation() -> None:
     bound = fitted(SHARDED, PARTLY, limit)
     assert bound.peak_bytes[0] <= limit
     assert bound.table.checkpointed_layers[0] > free.table.checkpointed_layers[0]
+
+
+@pytest.mark.parametrize(
+    ("framework", "offload", "layers", "fraction"),
+    [
+        ("megatron-lm", "optimizer", 1, FRACTIONS[0]),
+        ("fsdp1", "optimizer-and-parameters", 1, 1.0),
+        ("nanotron", "none", LAYERS, 1.0),
+    ],
+)
+def test_the_least_of_what_a_framework_does_in_whole_is_the_whole(
+    framework: str, offload: str, layers: int, fraction: float
+) -> None:
+    strategy = {
+        "framework": framework,
+        "zero_stage": 3 if framework == "fsdp1" else 1,
+        "activation_checkpointing": "full",
+        "offload": offload,
+    }
+    evaluator = Evaluator(SEARCH)
+    found = least(evaluator.resolve_strategies(0, [strategy]))
+    assert (found.checkpointed_layers[0], found.offload_fraction[0]) == (layers, fraction)
+    assert not evaluator.evaluate(0, found).violations[0]
