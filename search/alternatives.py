@@ -16,6 +16,7 @@ from cost_models.units import GIB
 from search.candidates import Candidates
 from search.evaluator import Evaluator
 from search.space import allows
+from search.startable import searched
 
 FOLLOWING: Final = ("data_parallel_size", "layers_per_stage")
 """Fields that follow from the others; left to their defaults in an alternative."""
@@ -164,8 +165,8 @@ def _step(strategy: Mapping[str, Any], words: str, changes: Mapping[str, Any]) -
 def price_alternatives(
     evaluator: Evaluator, cluster: int, strategies: Sequence[Mapping[str, Any]]
 ) -> tuple[list[list[Priced]], Candidates]:
-    """The alternatives of each strategy, the fastest first, those that break a rule last; and the valid ones inside of
-    the space, as scored: one call of the cost models."""
+    """The alternatives of each strategy, the fastest first, those that break a rule last; and the valid ones that
+    a search is about, as scored: one call of the cost models."""
     routed = any(block.experts is not None for block in evaluator.search.model.blocks)
     steps = [alternatives(strategy, experts=routed) for strategy in strategies]
     # Their defaults are not those of the plans.
@@ -191,7 +192,8 @@ def price_alternatives(
                 for row in ordered
             ]
         )
-    return result, scored.take(scored.valid & allowed & (np.arange(len(scored)) >= len(strategies)))
+    own = searched(evaluator.search, cluster, scored.table)
+    return result, scored.take(scored.valid & own & (np.arange(len(scored)) >= len(strategies)))
 
 
 def price_row(

@@ -19,6 +19,7 @@ from search.candidates import Candidates, join
 from search.describe import describe
 from search.evaluator import Evaluator
 from search.problem import SearchProblem
+from search.startable import searched
 
 MORE_MEMORY: Final = 1.25
 EXPERT_IMBALANCE: Final = 1.5
@@ -173,12 +174,13 @@ class _Asked:
         table = concatenate([self.pool.table.take(np.flatnonzero(rows)), *self._less_recomputed()])
         ranks = np.concatenate([self.ranks[rows], np.zeros(len(table) - int(rows.sum()), dtype=np.int64)])
         more = Evaluator(replace(self.search, clusters=(changed,))).evaluate(0, table)
+        fits = more.fits & searched(self.search, 0, more.table)
         yield self._change(
             f"{MORE_MEMORY - 1:.0%} more memory on each GPU ({capacity / GIB:.0f} GiB)",
             "gpu_memory",
             MORE_MEMORY,
-            join([self.pool.take(self.pool.fits), more.take(more.fits)]),
-            np.concatenate([self.ranks[self.pool.fits], ranks[more.fits]]),
+            join([self.pool.take(self.pool.fits), more.take(fits)]),
+            np.concatenate([self.ranks[self.pool.fits], ranks[fits]]),
         )
 
     def _less_recomputed(self) -> Iterator[StrategyTable]:
