@@ -51,7 +51,9 @@ def run_search(
     shifted = shift_layers(evaluator, _best(swept, study), watch)
     report(Progress("ranking", 0, search.plans, len(study.trials), study.best_step_seconds), ())
     result = _result(evaluator, swept, study, shifted, current, watch)
-    report(Progress("ranking", search.plans, search.plans, len(study.trials), study.best_step_seconds), ())
+    found = (study.best_step_seconds, *shifted.step_seconds.tolist())
+    best_seconds = min((seconds for seconds in found if seconds is not None), default=None)
+    report(Progress("ranking", search.plans, search.plans, len(study.trials), best_seconds), ())
     return result
 
 

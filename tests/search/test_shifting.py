@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from cost_models.workload import Workload
 from search.evaluator import Evaluator
 from search.problem import SearchProblem
+from search.run import run_search
 from search.shifting import shift_layers
 from search.watch import Watch
-from tests.search.problems import cluster, run, small_search
+from tests.search.problems import Recorder, cluster, run, small_search
 
 EXPERTS = small_search(
     "qwen3-30b-a3b",
@@ -100,3 +102,13 @@ def test_no_single_move_beats_the_first_plan_of_a_search() -> None:
     scored = Evaluator(EXPERTS).evaluate_strategies(0, ways)
     assert len(ways) > 100
     assert plan["time"]["step_seconds"] <= scored.step_seconds[scored.fits].min() * 1.005
+
+
+def test_the_last_progress_knows_what_moving_found() -> None:
+    recorder = Recorder()
+    result = run_search(replace(EXPERTS, trials=0), report=recorder, cancelled=lambda: False, clock=lambda: 0.0)
+    *_, before, last = (progress.best_step_seconds for progress in recorder.progress)
+    assert before is not None
+    assert last is not None
+    assert last == pytest.approx(result.plans[0]["time"]["step_seconds"], abs=1e-8)
+    assert last < 0.99 * before
