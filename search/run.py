@@ -134,7 +134,7 @@ def _result(
         plans = rank(evaluator, join([swept.best, *acceptable]), search.plans)
         plans = with_choices(evaluator, plans, choices, search.plans)
     tight = rank(evaluator, join([swept.tight, *(part.take(part.tight) for part in tried)]), search.plans, tight=True)
-    evaluated = swept.evaluated + sum(len(part) for part in tried)
+    evaluated = swept.evaluated + sum(int(part.valid.sum()) for part in tried)
     written = answers(evaluator, plans)
     compared = None if current is None else compare(evaluator, current, written)
     sizes = compare_sizes(evaluator, swept, choices, written)
