@@ -229,9 +229,8 @@ def _narrow_weight_stages(search: SearchProblem, framework: Framework) -> tuple[
     precisions = search.space.get("precision", (search.workload.precision,))
     if set(precisions) != {"fp8"} or "parameter_dtype" in search.space:
         return ()
-    # Frozen weights are written once: any stage will do where the framework has such weights at all.
-    frozen = search.workload.fine_tuning is not None and bool(framework.requantised_zero_stages)
-    return framework.zero_stages if frozen else framework.requantised_zero_stages
+    # Frozen ones too: --fp8-param-gather asks for a distributed optimizer (megatron/training/arguments.py).
+    return framework.requantised_zero_stages
 
 
 def _expert_axes(search: SearchProblem, framework: Framework) -> dict[str, Any]:

@@ -30,11 +30,19 @@ class Exclusion:
     """(n,) of a table and the number of nodes."""
     adapters_only: bool = False
     """Only where adapters are trained (LoRA, QLoRA)."""
+    biased_experts_only: bool = False
+    """Only models whose experts have biases (gpt-oss)."""
 
     def narrows(self, search: SearchProblem) -> bool:
         """Whether it applies to a search."""
         trains = not self.adapters_only or search.workload.fine_tuning is not None
-        return trains and not search.space.keys() & set(self.fields)
+        concerns = not self.biased_experts_only or _has_biased_experts(search)
+        return trains and concerns and not search.space.keys() & set(self.fields)
+
+
+def _has_biased_experts(search: SearchProblem) -> bool:
+    mixtures = (block.experts for block in search.model.blocks if block.experts)
+    return any(linear.bias for experts in mixtures for linear in experts.routed.linears)
 
 
 def startable(search: SearchProblem, cluster: int, table: StrategyTable) -> BoolColumn:
@@ -109,6 +117,11 @@ def _unequal_in_chunks(table: StrategyTable, nodes: int) -> BoolColumn:
     return refused
 
 
+def _split_experts(table: StrategyTable, _: int) -> BoolColumn:
+    split: BoolColumn = table.expert_tensor_parallel_size > 1
+    return split
+
+
 def _ring(table: StrategyTable, _: int) -> BoolColumn:
     split: BoolColumn = table.context_parallel_size > 1
     return split & table.is_choice("context_parallel_kind", "ring")
@@ -151,6 +164,13 @@ EXCLUSIONS: Final = (
         ("parameter_dtype",),
         "fp8 weights beside an optimizer on the CPU (megatron/training/arguments.py)",
         _narrow_beside_offload,
+    ),
+    Exclusion(
+        "megatron-lm",
+        ("expert_tensor_parallel_size",),
+        "experts with biases that are split over tensor ranks (megatron/core/transformer/transformer_config.py)",
+        _split_experts,
+        biased_experts_only=True,
     ),
     Exclusion(
         "deepspeed",
