@@ -80,7 +80,7 @@ def slurm_script(job: LaunchJob, command: str, variables: Mapping[str, str]) -> 
     directives = "".join(f"#SBATCH {line}\n" for line in _directives(job))
     content = (
         f"#!/bin/bash\n{directives}set -euo pipefail\n\n{exports(variables)}"
-        'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"\n'
+        'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)"\n'
         f"export MASTER_ADDR\nexport MASTER_PORT={MASTER_PORT}\n\n"
         "# Read by each node's own shell, which knows its number.\n"
         "read -r -d '' ON_EACH_NODE <<'COMMAND' || true\n"

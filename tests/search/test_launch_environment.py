@@ -106,7 +106,8 @@ class TestSlurm:
         script = slurm_script(job, command, {"DATA_PATH": "/a b"})
         (tmp_path / script.path).write_text(script.content)
         stubs = {
-            "scontrol": 'printf "first\\nsecond\\n"',
+            # As many hosts as no pipe holds: whoever reads only the first line breaks it.
+            "scontrol": "echo first; seq 100000",
             "srun": 'shift; for n in 0 1; do SLURM_NODEID=$n "$@"; done',
             "torchrun": 'printf "%s\\n" "$@"; echo end',
         }
